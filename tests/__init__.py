@@ -1,0 +1,1 @@
+"""Everything that proves Lockstep: unit, contract and integration tests, the lab, the benchmarks."""

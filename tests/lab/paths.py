@@ -1,0 +1,44 @@
+"""Where the lab keeps things. Nothing lies in the checkout.
+
+* cache: what was built or bootstrapped, keyed by version; survives ``down``; safe to delete while the lab is down.
+* state: the running lab's data and secrets (certificates, etcd, containerd's stores, process records); mode 0700.
+* run: sockets. logs: one file for each process, kept after ``down``.
+"""
+
+import os
+from pathlib import Path
+
+CACHE = Path(os.environ.get("LOCKSTEP_LAB_CACHE") or Path.home() / ".cache" / "lockstep-lab")
+STATE = Path("/var/lib/lockstep-lab")
+RUN = Path("/run/lockstep-lab")
+LOGS = Path("/var/log/lockstep-lab")
+LOCK = Path("/run/lockstep-lab.lock")
+
+HERE = Path(__file__).resolve().parent
+"""The folder of this package."""
+
+CHECKOUT = HERE.parent.parent
+"""The checkout this lab was started from; named in the lock so that another one is recognised."""
+
+
+def prepare() -> None:
+    """Create the folders. Needs root."""
+    for folder, mode in ((CACHE, 0o755), (STATE, 0o711), (RUN, 0o755), (LOGS, 0o755)):
+        folder.mkdir(parents=True, exist_ok=True)
+        folder.chmod(mode)
+
+
+def write(path: Path, text: str | bytes, *, mode: int = 0o644) -> Path:
+    """Write a file so that a reader sees the old content or the new one, never a part; create its folder.
+
+    ``mode`` holds from the first byte on, so that a secret is never readable by others.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    draft.unlink(missing_ok=True)
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    with os.fdopen(descriptor, "wb") as out:
+        out.write(text.encode() if isinstance(text, str) else text)
+    draft.chmod(mode)
+    draft.replace(path)
+    return path

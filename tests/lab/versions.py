@@ -1,0 +1,19 @@
+"""Every version the lab pins, in one place. What is built is cached under these names."""
+
+KUBERNETES = "v1.36.3"
+"""Control plane, kubelet, kube-proxy and kubectl; the same number stands in ``go/kubernetes/go.mod``."""
+
+CONTAINERD = "v2.2.9"
+"""containerd, its shim and ctr; ``go/containerd/go.mod``."""
+
+COREDNS = "v1.15.0"
+"""``go/coredns/go.mod``."""
+
+PAUSE = "docker.io/lockstep-lab/pause:1"
+"""The sandbox image, made of Debian's busybox-static."""
+
+BASE = "docker.io/library/debian:trixie-slim"
+"""The base image under its upstream tag, so that an ordinary Dockerfile builds without a registry."""
+
+BASE_SUITE = "trixie"
+"""The Debian release in ``BASE``."""
