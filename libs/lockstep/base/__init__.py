@@ -1,0 +1,1 @@
+"""What everything stands on: errors, clock, backoff, text. Standard library only."""

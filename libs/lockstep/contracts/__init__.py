@@ -1,0 +1,1 @@
+"""The words that services exchange: facts, events, Holds, subjects, streams. msgspec only."""

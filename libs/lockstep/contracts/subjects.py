@@ -1,0 +1,80 @@
+"""Subjects and streams, derived from the types; nobody writes a subject by hand."""
+
+import msgspec
+
+from lockstep.contracts.events import Event
+from lockstep.contracts.facts import Fact
+
+ROOT = "lockstep"
+
+
+class Stream(msgspec.Struct, frozen=True, kw_only=True):
+    """A JetStream stream as it must be. Zero means no limit."""
+
+    name: str
+    subjects: list[str]
+    last_only: bool = False
+    """Keep only the newest message of each subject."""
+    max_age_s: int = 0
+    max_bytes: int = 0
+    duplicate_window_s: int = 120
+
+
+FACTS = Stream(name="LOCKSTEP_FACTS", subjects=[f"{ROOT}.fact.>"], last_only=True, max_bytes=1 << 30)
+EVENTS = Stream(name="LOCKSTEP_EVENTS", subjects=[f"{ROOT}.event.>"], max_age_s=7 * 24 * 3600, max_bytes=4 << 30)
+STREAMS = (FACTS, EVENTS)
+
+
+def token(name: str) -> str:
+    """`name` as one subject token, reversibly: everything but letters, digits and dashes becomes `_xx` (hex, UTF-8).
+
+    The empty name becomes `_`.
+    """
+    if not name:
+        return "_"
+    return "".join(c if c.isascii() and (c.isalnum() or c == "-") else "".join(f"_{b:02x}" for b in c.encode()) for c in name)
+
+
+def name_of(tok: str) -> str:
+    """What `token` was made from.
+
+    Raises:
+        ValueError: it is no token.
+    """
+    if tok == "_":
+        return ""
+    raw = bytearray()
+    i = 0
+    while i < len(tok):
+        if tok[i] == "_":
+            raw.append(int(tok[i + 1 : i + 3], 16))
+            i += 3
+        else:
+            raw += tok[i].encode()
+            i += 1
+    return raw.decode()
+
+
+def tag_of(kind: type[Fact | Event]) -> str:
+    """The tag of a fact's or event's type, such as `slurm.node` or `hold.placed.v1`."""
+    return str(kind.__struct_config__.tag)
+
+
+def fact_subject(fact: Fact) -> str:
+    """`lockstep.fact.<source>.<kind>.<scope>.<identity>`."""
+    return f"{ROOT}.fact.{tag_of(type(fact))}.{scope_token(fact.scope)}.{token(fact.identity)}"
+
+
+def event_subject(event: Event) -> str:
+    """`lockstep.event.<noun>.<past-tense>.v<N>.<scope>.<identity>`."""
+    return f"{ROOT}.event.{tag_of(type(event))}.{scope_token(event.scope)}.{token(event.identity)}"
+
+
+def facts_of(kind: type[Fact], scope: str = "") -> str:
+    """The filter for all facts of one kind, in one scope or (empty) in all."""
+    return f"{ROOT}.fact.{tag_of(kind)}.{scope_token(scope) + '.*' if scope else '>'}"
+
+
+def scope_token(scope: str) -> str:
+    """A cluster's name as a token; `_site` stays as it is."""
+    return scope if scope.startswith("_") else token(scope)
