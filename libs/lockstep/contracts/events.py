@@ -184,7 +184,7 @@ class DrainActed(WorkerEvent, frozen=True, kw_only=True, omit_defaults=True, tag
 
 
 class WorkerDrained(WorkerEvent, frozen=True, kw_only=True, omit_defaults=True, tag="worker.drained.v1"):
-    """Slurm acknowledged our DRAIN of the worker. (Its jobs may still run: see drain.progressed.)"""
+    """Slurm acknowledged our DRAIN of the worker; its jobs may still run, see `drain.progressed`."""
 
     words: str
 

@@ -1,6 +1,7 @@
 """What a system says about itself now: one message per subject is kept.
 
-A fact's subject is `lockstep.fact.<source>.<kind>.<scope>.<identity>` (see `subjects`). Fields are only what somebody reads.
+A fact's subject is `lockstep.fact.<source>.<kind>.<scope>.<identity>` (see `subjects`). Fields are only what
+somebody reads.
 """
 
 from enum import StrEnum
@@ -62,12 +63,12 @@ class KubeNode(Fact, frozen=True, kw_only=True, omit_defaults=True, tag="kube.no
     boot_id: str = ""
     ready: bool = False
     unschedulable: bool = False
-    cordon_is_ours: bool = False
-    """The cordon was set by the reconciler's mirror (annotation `lockstep.sh/mirrored-cordon`) and is no hold."""
+    mirror_mark: bool = False
+    """The annotation `lockstep.sh/mirrored-cordon` stands: the reconciler's mirror cordoned the node once."""
     cordon_reason: str = ""
     """The annotation `nodeset.slinky.slurm.net/node-cordon-reason`."""
     cordoned_by: str = ""
-    """Who set `spec.unschedulable`, as far as `managedFields` tells: a client's name, never trusted for rights."""
+    """The client that set `spec.unschedulable`, as `managedFields` tells; never trusted for rights."""
     taints: list[Taint] = []
     conditions: list[NodeCondition] = []
     labels: dict[str, str] = {}
@@ -260,6 +261,8 @@ class JobAct(msgspec.Struct, frozen=True, kw_only=True):
 
     job_id: int
     act: DrainPolicy
+    start: Aware | None = None
+    """The start of the run that is meant; a job that was requeued and runs again is another run."""
 
 
 class Desired(Fact, frozen=True, kw_only=True, omit_defaults=True, tag="drain.desired"):
@@ -302,8 +305,8 @@ class Wrote(Fact, frozen=True, kw_only=True, omit_defaults=True, tag="reconciler
     """When Slurm answered our last DRAIN."""
     undrained_at: Aware | None = None
     """When Slurm answered our last UNDRAIN."""
-    job_acts: list[int] = []
-    """Jobs that this drain already asked to end."""
+    reasserted_at: Aware | None = None
+    """When Slurm answered the last DRAIN that somebody's resume made necessary."""
     traceparent: str = ""
 
     @property
@@ -341,17 +344,7 @@ class SourceHealth(Fact, frozen=True, kw_only=True, omit_defaults=True, tag="sou
         return self.source
 
 
-AnyFact = (
-    KubeNode
-    | KubePod
-    | KubeHold
-    | SlurmNode
-    | SlurmJob
-    | SlurmReservation
-    | Desired
-    | Wrote
-    | SourceHealth
-)
+AnyFact = KubeNode | KubePod | KubeHold | SlurmNode | SlurmJob | SlurmReservation | Desired | Wrote | SourceHealth
 
 
 def worker_key(fact: SlurmNode | KubePod | Desired | Wrote) -> WorkerKey:

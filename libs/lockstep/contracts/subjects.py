@@ -1,11 +1,14 @@
 """Subjects and streams, derived from the types; nobody writes a subject by hand."""
 
+import re
+
 import msgspec
 
 from lockstep.contracts.events import Event
 from lockstep.contracts.facts import Fact
 
 ROOT = "lockstep"
+_PLAIN = re.compile(r"[A-Za-z0-9-]").fullmatch
 
 
 class Stream(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,7 +35,9 @@ def token(name: str) -> str:
     """
     if not name:
         return "_"
-    return "".join(c if c.isascii() and (c.isalnum() or c == "-") else "".join(f"_{b:02x}" for b in c.encode()) for c in name)
+    return "".join(
+        c if c.isascii() and (c.isalnum() or c == "-") else "".join(f"_{b:02x}" for b in c.encode()) for c in name
+    )
 
 
 def name_of(tok: str) -> str:
