@@ -1,0 +1,1 @@
+"""Kubernetes as Lockstep needs it: few calls, small types, one watch that survives everything. Start at `port.py`."""
