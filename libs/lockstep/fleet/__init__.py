@@ -1,0 +1,1 @@
+"""The fleet as all facts together show it: mirror, pairing, holds, drained."""

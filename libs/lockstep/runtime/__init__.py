@@ -1,0 +1,1 @@
+"""How a service runs: settings, telemetry, health, ports, start and stop."""

@@ -1,0 +1,188 @@
+"""All settings, as frozen types with the unit in the name. Read once, at start; see `load`."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from lockstep.contracts.policy import Policy
+
+Name = Annotated[str, Meta(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", max_length=40)]
+"""Small letters, digits and dashes: fit for a part of a Kubernetes object's name."""
+Url = Annotated[str, Meta(pattern=r"^(https?|unix)://[^@\s]+$")]
+Port = Annotated[int, Meta(ge=0, le=65535)]
+Seconds = Annotated[float, Meta(gt=0, le=3600)]
+
+
+class Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Common to all settings."""
+
+
+class WorkerSelectors(Part, frozen=True, kw_only=True):
+    """Which pods are workers of a cluster, and what they are called in Slurm."""
+
+    labels: dict[str, str] = {}
+    """Labels that a worker's pod carries. Left out: those that slurm-operator gives its pods for this cluster."""
+    nodename_label: str = "slinky.slurm.net/slurm-nodename"
+    """The pod's label with its Slurm name. A pod without it is called by its hostname, with hostNetwork by its node."""
+    hybrid: bool = False
+    """Slurm nodes without a pod are workers too, on the Kubernetes node of the same name if there is one."""
+
+
+class ClusterSettings(Part, frozen=True, kw_only=True):
+    """One Slurm cluster."""
+
+    name: Name
+    """What the cluster is called here: in subjects, on the command line, in object names."""
+    namespace: str
+    """The namespace of its worker pods and of its Holds."""
+    url: Url
+    """slurmrestd's address: http(s)://host:port or unix:///path."""
+    user: str = "slurm"
+    """The Slurm user that Lockstep is; needs the right to change nodes (SlurmUser or an operator)."""
+    key_file: str = ""
+    """File with the HS256 key of slurmctld, to mint short tokens from. Either this or token_file."""
+    token_file: str = ""
+    """File with a token that somebody else renews; read anew at each use."""
+    workers: WorkerSelectors = WorkerSelectors()
+
+    def __post_init__(self) -> None:
+        """Fills in slurm-operator's labels where none are given."""
+        if not self.workers.labels:
+            labels = {"app.kubernetes.io/name": "slurmd", "slinky.slurm.net/cluster": self.name}
+            msgspec.structs.force_setattr(self, "workers", msgspec.structs.replace(self.workers, labels=labels))
+
+    def faults(self) -> list[str]:
+        """What no single field can tell."""
+        if bool(self.key_file) == bool(self.token_file):
+            return ["want exactly one of key_file and token_file"]
+        return []
+
+
+class PollSettings(Part, frozen=True, kw_only=True):
+    """How often slurmctld is asked."""
+
+    min_interval_s: Annotated[float, Meta(ge=0.05, le=60)] = 0.25
+    """Between two reads while something is going on."""
+    max_interval_s: Annotated[float, Meta(ge=0.05, le=300)] = 5.0
+    """Between two reads while all is quiet, and for a slow slurmctld."""
+    max_share: Annotated[float, Meta(gt=0, le=1)] = 0.05
+    """Of the time, how much slurmctld may spend on answering us: slow answers make reads rarer."""
+
+    def faults(self) -> list[str]:
+        """What no single field can tell."""
+        if self.min_interval_s > self.max_interval_s:
+            return [f"min_interval_s {self.min_interval_s:g} is more than max_interval_s {self.max_interval_s:g}"]
+        return []
+
+
+class NatsSettings(Part, frozen=True, kw_only=True):
+    """Where the facts and events go."""
+
+    url: Annotated[str, Meta(pattern=r"^((nats|tls|ws|wss)://[^@\s,]+(,\s*(nats|tls|ws|wss)://[^@\s,]+)*)?$")] = ""
+    """Addresses with commas between, without a password. Empty: a server of our own (standalone only)."""
+    creds_file: str = ""
+    """Credentials file with a JWT and a seed."""
+    user: str = ""
+    password_file: str = ""
+
+    def faults(self) -> list[str]:
+        """What no single field can tell."""
+        found = []
+        if bool(self.user) != bool(self.password_file):
+            found.append("user and password_file go together")
+        if self.creds_file and self.user:
+            found.append("want either creds_file or user, not both")
+        return found
+
+
+class KubeSettings(Part, frozen=True, kw_only=True):
+    """The way to the Kubernetes API server."""
+
+    kubeconfig: str = ""
+    """Empty: the pod's service account, or else $KUBECONFIG or ~/.kube/config."""
+    context: str = ""
+    """Empty: the file's current one."""
+    qps: Annotated[float, Meta(gt=0, le=10_000)] = 50.0
+    """Requests a second, at most."""
+    concurrency: Annotated[int, Meta(ge=1, le=256)] = 16
+    """Requests at the same time, at most."""
+
+
+class HealthSettings(Part, frozen=True, kw_only=True):
+    """Where /livez, /readyz and /metrics are served."""
+
+    host: str = "127.0.0.1"
+    port: Port = 8080
+    """0: any free port."""
+
+
+class TracingSettings(Part, frozen=True, kw_only=True):
+    """OpenTelemetry."""
+
+    endpoint: Annotated[str, Meta(pattern=r"^(https?://[^@\s]+)?$")] = ""
+    """OTLP over HTTP, such as http://collector:4318. Empty: no traces are sent."""
+    sample: Annotated[float, Meta(ge=0, le=1)] = 1.0
+    """Share of the flows that are traced."""
+
+
+class LogSettings(Part, frozen=True, kw_only=True):
+    """Logs go to standard error."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    format: Literal["auto", "json", "human"] = "auto"
+    """auto: for people on a terminal, else JSON lines."""
+
+
+class LeaseSettings(Part, frozen=True, kw_only=True):
+    """Which of several replicas acts."""
+
+    enabled: bool = True
+    """False: this process believes that it is alone."""
+    namespace: str = ""
+    """Where the Leases are. Empty: the namespace of the first cluster."""
+    duration_s: Annotated[float, Meta(ge=3, le=300)] = 15.0
+    """So long after its last renewal another replica takes over."""
+
+
+class Settings(Part, frozen=True, kw_only=True):
+    """Everything that can be set."""
+
+    clusters: Annotated[list[ClusterSettings], Meta(min_length=1)]
+    policy: Policy = Policy()
+    poll: PollSettings = PollSettings()
+    nats: NatsSettings = NatsSettings()
+    kube: KubeSettings = KubeSettings()
+    health: HealthSettings = HealthSettings()
+    tracing: TracingSettings = TracingSettings()
+    log: LogSettings = LogSettings()
+    lease: LeaseSettings = LeaseSettings()
+    data_dir: str = "~/.local/state/lockstep"
+    """Where the NATS server of our own keeps its data."""
+
+    def faults(self) -> list[str]:
+        """What no single field can tell."""
+        names = [cluster.name for cluster in self.clusters]
+        return [f"clusters: two are called {name!r}" for name in sorted(set(names)) if names.count(name) > 1]
+
+    @property
+    def data_path(self) -> Path:
+        """`data_dir` with `~` resolved."""
+        return Path(self.data_dir).expanduser()
+
+    @property
+    def lease_namespace(self) -> str:
+        """Where the Leases are."""
+        return self.lease.namespace or self.clusters[0].namespace
+
+    def cluster(self, name: str) -> ClusterSettings:
+        """The cluster of that name.
+
+        Raises:
+            KeyError: there is none.
+        """
+        for cluster in self.clusters:
+            if cluster.name == name:
+                return cluster
+        raise KeyError(name)
