@@ -130,6 +130,8 @@ class KubeHold(Fact, frozen=True, kw_only=True, omit_defaults=True, tag="kube.ho
     deleting_since: Aware | None = None
     spec: HoldSpec | None = None
     fault: str = ""
+    accepted: bool = False
+    """Its status says that Lockstep accepted it."""
 
     @property
     def scope(self) -> str:
@@ -272,11 +274,11 @@ class Desired(Fact, frozen=True, kw_only=True, omit_defaults=True, tag="drain.de
     name: str
     in_service: bool
     holds: list[HoldView] = []
+    episode: int = 0
+    """Counts how often holds began that need our DRAIN; all drains of one stretch without service share it."""
     words: str = ""
     """The reason, the same in both systems. Empty when in service."""
     progress: Progress = Progress.NONE
-    drained: bool = False
-    """Proven by `fleet.drained`, whoever drained it."""
     why_not: str = ""
     """Why it is not drained yet."""
     waiting_for: list[JobBrief] = []
@@ -305,6 +307,8 @@ class Wrote(Fact, frozen=True, kw_only=True, omit_defaults=True, tag="reconciler
     """When Slurm answered our last DRAIN."""
     undrained_at: Aware | None = None
     """When Slurm answered our last UNDRAIN."""
+    episode: int = 0
+    """The `Desired.episode` of our last DRAIN."""
     reasserted_at: Aware | None = None
     """When Slurm answered the last DRAIN that somebody's resume made necessary."""
     traceparent: str = ""

@@ -15,6 +15,9 @@ DRAIN = "DRAIN"
 UNDRAIN = "UNDRAIN"
 """The state that is written to lift DRAIN, and nothing else."""
 
+NOT_RESPONDING = "NOT_RESPONDING"
+"""The flag of a slurmd that does not answer; also set for about a second by UNDRAIN."""
+
 BASES: dict[str, str] = {
     "IDLE": "nothing is allocated",
     "ALLOCATED": "all that can be allocated is",
@@ -86,6 +89,7 @@ _JOB_ENDED_OR_WAITING = frozenset(
     | {"OUT_OF_MEMORY", "LAUNCH_FAILED", "UPDATE_DB", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT", "RECONFIG_FAIL"}
     | {"REVOKED", "REQUEUE_FED", "RESV_DEL_HOLD", "EXPEDITING"}
 )
+_JOB_ENDING = frozenset({"COMPLETING", "SIGNALING", "REQUEUED", "REQUEUE_HOLD"})
 _MAINTENANCE_RESERVATION = "MAINT"
 
 
@@ -220,6 +224,16 @@ def job_holds_nodes(states: Iterable[str]) -> bool:
     STOPPED hold, and so does a word that is new.
     """
     return any(state not in _JOB_ENDED_OR_WAITING for state in states)
+
+
+def job_is_ending(states: Iterable[str]) -> bool:
+    """The job's end has begun: asking for it again would do nothing, or hit its next run."""
+    return not _JOB_ENDING.isdisjoint(states)
+
+
+def text(base: str, flags: Collection[str]) -> str:
+    """State and flags in one word, as Slurm's own tools write it: `IDLE+DRAIN`."""
+    return "+".join([base, *sorted(flags)])
 
 
 def is_maintenance_reservation(flags: Collection[str]) -> bool:

@@ -1,0 +1,55 @@
+"""Whether a worker is drained: the one place that says so. Pure, and it fails closed.
+
+Two complete reads of a live source must have shown the worker empty and draining. The poller publishes a changed node
+before the heartbeat of the read that found it, so a node fact older than the newest heartbeat was seen unchanged by at
+least two reads, and a DRAIN that a read shows was acknowledged before that read.
+"""
+
+import re
+from datetime import datetime
+
+from lockstep.contracts.policy import Policy
+from lockstep.fleet.worker import Worker, is_fresh
+from lockstep.slurm import states
+
+_GRES_COUNT = re.compile(r":(\d+)(?=\(|,|$)")
+
+
+def why_not_drained(worker: Worker, policy: Policy, now: datetime) -> str:
+    """Why a worker is not (yet) proven drained; the empty string when it is."""
+    slurm = worker.slurm
+    if slurm is None:
+        return "Slurm does not know the worker"
+    if not is_fresh(worker.slurm_as_of, now, policy.stale_after_s):
+        return "Slurm's nodes cannot be read"
+    if not states.is_drain(slurm.base, slurm.flags):
+        return "Slurm does not show DRAIN"
+    if states.is_busy(slurm.base, slurm.flags):
+        return "jobs run or complete"
+    unsafe = states.unsafe_flags(slurm.flags, allow=policy.allowed_flags)
+    if unsafe:
+        return f"its state is not settled: {', '.join(unsafe)}"
+    down = policy.down_is_drained and states.is_down(slurm.base, slurm.flags)
+    if not states.is_idle(slurm.base, slurm.flags) and not down:
+        return f"its base state is {slurm.base}"
+    if slurm.alloc_cpus or slurm.alloc_memory_mib or gres_in_use(slurm.gres_used):
+        return "resources are still allocated"
+    if worker.jobs:
+        return f"job {worker.jobs[0].job_id} still holds it"
+    return _not_read_often_enough(worker, policy, now)
+
+
+def _not_read_often_enough(worker: Worker, policy: Policy, now: datetime) -> str:
+    slurm = worker.slurm
+    if slurm is None or slurm.read_at is None or worker.slurm_as_of is None or worker.slurm_as_of <= slurm.read_at:
+        return "it was read only once since"
+    if not is_fresh(worker.jobs_as_of, now, policy.stale_after_s):
+        return "Slurm's jobs cannot be read"
+    if worker.jobs_as_of is None or worker.jobs_as_of <= slurm.read_at:
+        return "jobs were not read since"
+    return ""
+
+
+def gres_in_use(gres_used: str) -> int:
+    """How many generic resources are allocated: `gpu:h100:2(IDX:0-1),nic:1` is 3. Text that has no count is 0."""
+    return sum(int(n) for n in _GRES_COUNT.findall(gres_used))

@@ -1,0 +1,154 @@
+"""Which holds stand, how far the drain is, and which jobs a drain's policy ends. Pure."""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+import msgspec
+
+from lockstep.contracts.events import DrainProgressed, Event, ForeignDrainRespected, HoldPlaced, HoldReleased
+from lockstep.contracts.facts import Desired, HoldView, JobAct, Progress
+from lockstep.contracts.hold import AtDeadline, DrainPolicy
+from lockstep.contracts.policy import Policy
+from lockstep.drain.model import Decision
+from lockstep.fleet.drained import why_not_drained
+from lockstep.fleet.holds import is_slurms_own, projected, standing, words
+from lockstep.fleet.worker import Worker, is_fresh
+from lockstep.slurm import states
+
+MAX_JOBS = 20
+"""Jobs that a drain names; the rest is counted in `why_not`."""
+
+
+def decide(worker: Worker, policy: Policy, now: datetime) -> Decision | None:
+    """What is wanted of a worker now; None when nothing changes, or when too little is known to say anything."""
+    before = worker.desired
+    if before is None and (worker.kube_as_of is None or worker.slurm_as_of is None):
+        return None
+    holds = _with_unheard(standing(worker, policy, now), worker, policy, now)
+    progress, why_not = _progress(worker, holds, policy, now)
+    slurm_reason = worker.slurm.reason if worker.slurm else ""
+    wanted = Desired(
+        cluster=worker.cluster,
+        name=worker.name,
+        in_service=not holds,
+        holds=holds,
+        episode=_episode(before, holds),
+        words=words(holds, slurm_reason),
+        progress=progress,
+        why_not=why_not,
+        waiting_for=[job.brief for job in worker.jobs[:MAX_JOBS]] if holds else [],
+        deadline=min((h.deadline for h in holds if h.deadline), default=None),
+        job_acts=_job_acts(worker, holds, policy, now),
+        read_at=now,
+    )
+    if before is not None and _same(before, wanted):
+        return None
+    number = int(before.revision or 0) + 1 if before else 1
+    desired = msgspec.structs.replace(wanted, revision=str(number))
+    return Decision(desired=desired, events=_events(worker, before, desired, now))
+
+
+def _episode(before: Desired | None, holds: Sequence[HoldView]) -> int:
+    count = before.episode if before else 0
+    begins = bool(projected(holds)) and not (before and projected(before.holds))
+    return count + 1 if begins else count
+
+
+def _with_unheard(found: list[HoldView], worker: Worker, policy: Policy, now: datetime) -> list[HoldView]:
+    """The holds found, and those of a source that cannot be read now: its silence ends nothing."""
+    ids = {hold.id for hold in found}
+    kube = is_fresh(worker.kube_as_of, now, policy.stale_after_s)
+    slurm = is_fresh(worker.slurm_as_of, now, policy.stale_after_s)
+    before = worker.desired.holds if worker.desired else []
+    return found + [h for h in before if h.id not in ids and not (slurm if is_slurms_own(h) else kube)]
+
+
+def _progress(worker: Worker, holds: Sequence[HoldView], policy: Policy, now: datetime) -> tuple[Progress, str]:
+    if not holds:
+        return Progress.NONE, ""
+    before = worker.desired
+    if before and before.holds and not is_fresh(worker.slurm_as_of, now, policy.stale_after_s):
+        return before.progress, before.why_not
+    why_not = why_not_drained(worker, policy, now)
+    if not why_not:
+        return Progress.DRAINED, ""
+    if any(hold.deadline is not None and hold.deadline <= now for hold in holds):
+        return Progress.OVERDUE, why_not
+    slurm = worker.slurm
+    shown = slurm is not None and states.is_drain(slurm.base, slurm.flags)
+    return (Progress.DRAINING if shown else Progress.WAITING), why_not
+
+
+def _job_acts(worker: Worker, holds: Sequence[HoldView], policy: Policy, now: datetime) -> list[JobAct]:
+    """Which jobs are to be ended now. Only behind a closed door: Slurm shows DRAIN and is being read."""
+    slurm = worker.slurm
+    if slurm is None or not states.is_drain(slurm.base, slurm.flags):
+        return []
+    if not is_fresh(worker.slurm_as_of, now, policy.stale_after_s):
+        return []
+    acts = {_act(hold, now) for hold in projected(holds)}
+    if DrainPolicy.CANCEL in acts:
+        act = DrainPolicy.CANCEL
+    elif DrainPolicy.REQUEUE in acts:
+        act = DrainPolicy.REQUEUE
+    else:
+        return []
+    return [
+        JobAct(job_id=job.job_id, act=act, start=job.start)
+        for job in worker.jobs
+        if not states.job_is_ending(job.states) and (job.can_requeue or act is DrainPolicy.CANCEL)
+    ]
+
+
+def _act(hold: HoldView, now: datetime) -> DrainPolicy:
+    if hold.policy is not DrainPolicy.WAIT or hold.deadline is None or now < hold.deadline:
+        return hold.policy
+    return {AtDeadline.CANCEL: DrainPolicy.CANCEL, AtDeadline.REQUEUE: DrainPolicy.REQUEUE}.get(
+        hold.at_deadline, DrainPolicy.WAIT
+    )
+
+
+def _same(before: Desired, wanted: Desired) -> bool:
+    return before == msgspec.structs.replace(
+        wanted, revision=before.revision, read_at=before.read_at, epoch=before.epoch
+    )
+
+
+def _events(worker: Worker, before: Desired | None, after: Desired, now: datetime) -> list[Event]:
+    had = {hold.id: hold for hold in before.holds} if before else {}
+    has = {hold.id: hold for hold in after.holds}
+    mark = f"{worker.cluster}/{worker.name}:{after.revision}"
+    events: list[Event] = []
+    for hold in after.holds:
+        if hold.id not in had:
+            kind = ForeignDrainRespected if hold.id.startswith("slurm/") else HoldPlaced
+            events.append(kind(id=f"{mark}:placed:{hold.id}", at=now, worker=worker.ref, hold=hold))
+    for hold in had.values():
+        if hold.id not in has:
+            expired = hold.until is not None and hold.until <= now
+            events.append(
+                HoldReleased(
+                    id=f"{mark}:released:{hold.id}",
+                    at=now,
+                    worker=worker.ref,
+                    hold=hold,
+                    expired=expired,
+                    standing=sorted(has),
+                )
+            )
+    was = before.progress if before else Progress.NONE
+    waited = [job.id for job in before.waiting_for] if before else []
+    if was is not after.progress or waited != [job.id for job in after.waiting_for]:
+        events.append(
+            DrainProgressed(
+                id=f"{mark}:progressed",
+                at=now,
+                worker=worker.ref,
+                before=was,
+                after=after.progress,
+                waiting_for=after.waiting_for,
+                deadline=after.deadline,
+                why_not=after.why_not,
+            )
+        )
+    return events
