@@ -22,8 +22,8 @@ CHECKOUT = HERE.parent.parent
 
 
 def prepare() -> None:
-    """Create the folders. Needs root."""
-    for folder, mode in ((CACHE, 0o755), (STATE, 0o711), (RUN, 0o755), (LOGS, 0o755)):
+    """Create the folders of a running lab. Needs root."""
+    for folder, mode in ((STATE, 0o711), (RUN, 0o755), (LOGS, 0o755)):
         folder.mkdir(parents=True, exist_ok=True)
         folder.chmod(mode)
 

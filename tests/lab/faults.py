@@ -1,0 +1,78 @@
+"""Faults on demand, for everything but slurmrestd, whose own are at ``lab.slurm.proxy``.
+
+Processes are named as in ``status``: ``etcd``, ``kube-apiserver``, ``kubelet-1``, ``containerd-1``, ``nats``,
+``slurmctld-main``, …
+"""
+
+import contextlib
+import subprocess
+from collections.abc import Iterator
+
+from . import ports
+from .kube import Kube
+from .processes import Processes
+
+
+class Faults:
+    """What can go wrong, on order."""
+
+    def __init__(self, processes: Processes, kube: Kube) -> None:
+        """Act on these processes and this cluster."""
+        self._processes, self._kube = processes, kube
+
+    def kill(self, name: str) -> None:
+        """End a process without warning; ``restart`` brings it back."""
+        self._processes.kill(name)
+
+    def restart(self, name: str) -> None:
+        """Start a process again, after ending it if it is alive; returns before it is ready."""
+        self._processes.restart(name)
+
+    def stop(self, name: str) -> None:
+        """Freeze a process: connections stay open and nothing answers."""
+        self._processes.pause(name)
+
+    def cont(self, name: str) -> None:
+        """Let a frozen process go on."""
+        self._processes.resume(name)
+
+    @contextlib.contextmanager
+    def frozen(self, name: str) -> Iterator[None]:
+        """Freeze a process for the time of a ``with`` block."""
+        self.stop(name)
+        try:
+            yield
+        finally:
+            self.cont(name)
+
+    def restart_apiserver(self) -> None:
+        """Restart the API server, and wait until it is ready again: every watch ends, its caches are empty."""
+        self._processes.restart("kube-apiserver")
+        self._kube.wait_ready()
+
+    def drop_watches(self) -> None:
+        """Reset every connection to the API server, so every watch breaks off in the middle; the server goes on.
+
+        Raises:
+            RuntimeError: The kernel cannot (it lacks INET_DIAG_DESTROY); use ``restart_apiserver`` there.
+        """
+        before = self._connections()
+        subprocess.run(["ss", "-K", *self._filter()], capture_output=True, check=False)
+        if before and before & self._connections():
+            raise RuntimeError("this kernel resets no connection of others; use restart_apiserver")
+
+    def compact(self) -> int:
+        """Compact etcd now; a watch from an older revision gets 410 Gone. Returns the revision."""
+        return self._kube.compact()
+
+    def revoke(self, name: str) -> None:
+        """Make the tokens of ``kube.token_for(name)`` worthless, within 10 s."""
+        self._kube.revoke(name)
+
+    def _connections(self) -> set[str]:
+        answer = subprocess.run(["ss", "-Htn", *self._filter()], capture_output=True, text=True, check=True)
+        return {" ".join(line.split()[2:]) for line in answer.stdout.splitlines()}
+
+    @staticmethod
+    def _filter() -> list[str]:
+        return ["state", "established", f"( sport = :{ports.API_SERVER} )"]

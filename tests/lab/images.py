@@ -1,0 +1,189 @@
+"""Container images without a registry: root file systems and Dockerfiles in, OCI archives in the cache, loaded on every node.
+
+An archive is written here directly: one layer, one config, one manifest. It is cached under its content's key, so a
+second run only loads it. Dockerfiles are built by buildah upon a base image that is debootstrapped under its upstream tag.
+"""
+
+import hashlib
+import io
+import json
+import os
+import shutil
+import subprocess
+import tarfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from . import paths, versions
+from .nodes import Node
+from .progress import step, together
+
+_ARCHIVES = paths.CACHE / "images"
+_BUILDAH = ("buildah", "--storage-driver=vfs", f"--root={paths.CACHE / 'buildah'}", f"--runroot={paths.RUN / 'buildah'}")
+
+
+def pause() -> Path:
+    """Archive of the sandbox image: Debian's static busybox, waiting."""
+    archive = _ARCHIVES / f"pause-{versions.PAUSE.rpartition(':')[2]}.tar"
+    if not archive.exists():
+        root = paths.RUN / "pause-image"
+        (root / "bin").mkdir(parents=True, exist_ok=True)
+        shutil.copy("/bin/busybox", root / "bin" / "busybox")
+        for name in ("sh", "sleep", "wget", "nslookup", "nc", "httpd"):
+            link = root / "bin" / name
+            link.unlink(missing_ok=True)
+            link.symlink_to("busybox")
+        (root / "tmp").mkdir(exist_ok=True)
+        write_archive(root, versions.PAUSE, archive, entrypoint=("/bin/sleep", "2147483647"))
+        shutil.rmtree(root)
+    return archive
+
+
+def image_from_rootfs(
+    path: Path, tag: str, excludes: Sequence[str] = (), *, key: str = "", entrypoint: Sequence[str] = ()
+) -> Path:
+    """Archive of an image whose content is a folder; made once for each ``key``.
+
+    Args:
+        path: The root of the file system; owners, modes and devices are kept.
+        tag: The image's full name, such as ``docker.io/lockstep-lab/slurmd:26.05``.
+        excludes: Paths below the root that are left out, without leading slash.
+        key: What the content depends on; its folder's name and time if empty.
+        entrypoint: What the image runs unless the pod says otherwise.
+    """
+    words = [key or f"{path} {path.stat().st_mtime_ns}", tag, *excludes, *entrypoint]
+    digest = hashlib.sha256("\0".join(words).encode()).hexdigest()[:16]
+    archive = _ARCHIVES / f"{tag.rpartition('/')[2].replace(':', '-')}-{digest}.tar"
+    if not archive.exists():
+        with step(f"image {tag}"):
+            write_archive(path, tag, archive, excludes=excludes, entrypoint=entrypoint)
+    return archive
+
+
+def load(archive: Path, nodes: Sequence[Node]) -> None:
+    """Import an archive on all nodes at once."""
+    together(*(lambda node=node: node.ctr("images", "import", "--local", archive) for node in nodes))  # type: ignore[misc]
+
+
+def load_all(archives: Sequence[Path], nodes: Sequence[Node]) -> None:
+    """Import several archives on all nodes."""
+    with step(f"{len(archives)} images on {len(nodes)} nodes"):
+        for archive in archives:
+            load(archive, nodes)
+
+
+def write_archive(root: Path, tag: str, archive: Path, *, excludes: Sequence[str] = (), entrypoint: Sequence[str] = ()) -> None:
+    """Write an OCI archive with one uncompressed layer; complete or not at all."""
+    archive.parent.mkdir(parents=True, exist_ok=True)
+    layer = archive.with_suffix(".layer")
+    with layer.open("wb") as raw:
+        writer = _Hashed(raw)
+        with tarfile.open(fileobj=writer, mode="w|", format=tarfile.PAX_FORMAT) as tar:
+            skip = {name.strip("/") for name in excludes}
+            for name in sorted(path.name for path in root.iterdir()):
+                tar.add(root / name, arcname=name, filter=lambda entry: None if entry.name in skip else entry)
+    blobs: dict[str, bytes] = {}
+    config = {
+        "architecture": _architecture(),
+        "os": "linux",
+        "config": {"Env": ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"], "Entrypoint": list(entrypoint)},
+        "rootfs": {"type": "layers", "diff_ids": [writer.digest]},
+    }
+    media = "application/vnd.oci.image"
+    layers = [{"mediaType": f"{media}.layer.v1.tar", "digest": writer.digest, "size": layer.stat().st_size}]
+    manifest = {
+        "schemaVersion": 2,
+        "mediaType": f"{media}.manifest.v1+json",
+        "config": _blob(blobs, config, f"{media}.config.v1+json"),
+        "layers": layers,
+    }
+    entry = _blob(blobs, manifest, f"{media}.manifest.v1+json")
+    entry["annotations"] = {"io.containerd.image.name": tag, "org.opencontainers.image.ref.name": tag}
+    index = {"schemaVersion": 2, "mediaType": f"{media}.index.v1+json", "manifests": [entry]}
+    draft = archive.with_suffix(".draft")
+    with tarfile.open(draft, "w") as tar:
+        _add(tar, "oci-layout", json.dumps({"imageLayoutVersion": "1.0.0"}).encode())
+        _add(tar, "index.json", json.dumps(index).encode())
+        for digest, content in blobs.items():
+            _add(tar, f"blobs/sha256/{digest}", content)
+        tar.add(layer, arcname=f"blobs/sha256/{writer.digest.removeprefix('sha256:')}")
+    layer.unlink()
+    draft.replace(archive)
+
+
+def base_image() -> None:
+    """Make Debian's slim image known to buildah under its upstream tag, so that ``FROM debian:trixie-slim`` builds."""
+    if _run(*_BUILDAH, "images", "--quiet", versions.BASE, check=False).strip():
+        return
+    with step(f"base image {versions.BASE}"):
+        from .rootfs import mirror
+
+        root = paths.CACHE / f".base-{versions.BASE_SUITE}"
+        shutil.rmtree(root, ignore_errors=True)
+        script = "/usr/share/debootstrap/scripts/sid"
+        _run("debootstrap", "--variant=minbase", "--include=ca-certificates", versions.BASE_SUITE, str(root), mirror(), script)
+        container = _run(*_BUILDAH, "from", "scratch").strip()
+        _run(*_BUILDAH, "add", "--quiet", container, str(root), "/")
+        _run(*_BUILDAH, "config", "--cmd", "bash", container)
+        _run(*_BUILDAH, "commit", "--quiet", container, versions.BASE)
+        _run(*_BUILDAH, "rm", container)
+        shutil.rmtree(root)
+
+
+def build(dockerfile: Path, context: Path, tag: str, *arguments: str) -> Path:
+    """Build an ordinary Dockerfile and return the image's archive. buildah's own layers are cached.
+
+    Args:
+        dockerfile: Its ``FROM debian:trixie-slim`` is the base image of the lab.
+        context: The folder that COPY reads.
+        tag: The image's full name.
+        arguments: Further arguments of ``buildah build``, such as ``--build-arg``.
+    """
+    base_image()
+    archive = _ARCHIVES / f"{tag.rpartition('/')[2].replace(':', '-')}.tar"
+    with step(f"build {tag}"):
+        options = ("--isolation=chroot", "--pull-never", "--layers", f"--file={dockerfile}", f"--tag={tag}")
+        _run(*_BUILDAH, "build", *options, *arguments, str(context))
+        archive.parent.mkdir(parents=True, exist_ok=True)
+        archive.unlink(missing_ok=True)
+        _run(*_BUILDAH, "push", "--quiet", tag, f"oci-archive:{archive}:{tag}")
+    return archive
+
+
+class _Hashed(io.RawIOBase):
+    """Passes bytes on and knows their digest."""
+
+    def __init__(self, sink: io.BufferedIOBase) -> None:
+        self._sink, self._sha = sink, hashlib.sha256()
+
+    def write(self, data: bytes) -> int:  # type: ignore[override]
+        self._sha.update(data)
+        return self._sink.write(data)
+
+    @property
+    def digest(self) -> str:
+        return f"sha256:{self._sha.hexdigest()}"
+
+
+def _blob(blobs: dict[str, bytes], content: dict[str, object], media: str) -> dict[str, object]:
+    data = json.dumps(content).encode()
+    digest = hashlib.sha256(data).hexdigest()
+    blobs[digest] = data
+    return {"mediaType": media, "digest": f"sha256:{digest}", "size": len(data)}
+
+
+def _add(tar: tarfile.TarFile, name: str, content: bytes) -> None:
+    info = tarfile.TarInfo(name)
+    info.size = len(content)
+    tar.addfile(info, io.BytesIO(content))
+
+
+def _architecture() -> str:
+    return {"x86_64": "amd64", "aarch64": "arm64"}.get(os.uname().machine, os.uname().machine)
+
+
+def _run(*argv: str, check: bool = True) -> str:
+    answer = subprocess.run(argv, capture_output=True, text=True, check=False)
+    if check and answer.returncode != 0:
+        raise RuntimeError(f"{' '.join(argv[:8])} …: {answer.stderr.strip()[-3000:]}")
+    return answer.stdout

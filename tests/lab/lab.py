@@ -1,0 +1,228 @@
+"""The facade: one object for the whole lab.
+
+>>> lab = Lab.up()                       # real kubelets where the machine can run them
+>>> lab = Lab.attach()                   # the one that is running
+>>> lab.kube.kubectl("get", "nodes"), lab.slurm.sinfo(), lab.nats.url
+>>> with lab.fail.frozen("kube-apiserver"): ...
+>>> lab.down()
+"""
+
+import json
+import shutil
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+from . import addons, build, cgroups, hollow, images, lock, needs, network, nodes, packages, paths, ports
+from .faults import Faults
+from .kube import CONTROL_PLANE, Kube
+from .nats import Nats
+from .processes import Processes
+from .progress import say, step, together
+from .rootfs import mounts_below, slurm_rootfs, unmount_below
+from .slurm import Slurm
+
+Profile = Literal["kubelets", "hollow"]
+
+_FILE = paths.STATE / "lab.json"
+
+
+class LabError(RuntimeError):
+    """The lab cannot run here, or is not running; the text says what to do."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a lab consists of."""
+
+    profile: Profile
+    nodes: int
+    slurm: str
+    """Version of Slurm."""
+    checkout: str
+    complete: bool = False
+    """Whether ``up`` came to its end."""
+
+    def same_as(self, other: "Shape | None") -> bool:
+        """Whether the other lab could be used instead of this one."""
+        mine = self.profile, self.nodes, self.slurm
+        return other is not None and other.complete and (other.profile, other.nodes, other.slurm) == mine
+
+
+class Lab:
+    """A running lab. Every object of this class on a machine means the same one."""
+
+    def __init__(self, shape: Shape) -> None:
+        """See ``up`` and ``attach``."""
+        self.shape = shape
+        self.processes = Processes()
+        real = shape.profile == "kubelets"
+        self.host = ports.HOST if real else ports.LOOPBACK
+        """Address of the machine; with real kubelets pods reach it too."""
+        self.kube = Kube(self.processes, address=self.host)
+        self.nodes = nodes.all_nodes(self.processes, shape.nodes) if real else []
+        self.slurm = Slurm(self.processes, version=shape.slurm, address=self.host)
+        self.nats = Nats(self.processes)
+        self.fail = Faults(self.processes, self.kube)
+
+    @classmethod
+    def up(
+        cls, profile: Profile | None = None, nodes: int = 3, slurm: str = "26.05", workers: int | None = None, *, wait: bool = True
+    ) -> "Lab":
+        """Start the lab, or attach to the one that runs if it is what is asked for; another one is ended first.
+
+        Args:
+            profile: Real kubelets, or hollow nodes. Default: kubelets where the machine can run them.
+            nodes: How many Kubernetes nodes.
+            slurm: Slurm's version, 26.05 or 24.11.
+            workers: How many workers: pods on kubelets, processes beside hollow nodes. Default: one a kubelet, else none.
+            wait: Wait for a command that is changing the lab; otherwise ``lock.LockedError``.
+
+        Raises:
+            LabError: The machine lacks something; the text lists it.
+        """
+        with lock.hold(wait=wait):
+            shape = Shape(profile or _best_profile(), nodes, slurm, str(paths.CHECKOUT))
+            if shape.same_as(found := _read()) and (lab := cls(shape)).healthy():
+                say("The lab is up.")
+                return lab
+            _announce(found)
+            prepare(shape)
+            lab = cls(shape)
+            lab._clean()
+            paths.prepare()
+            lab._start(workers)
+            return lab
+
+    @classmethod
+    def attach(cls) -> "Lab":
+        """The lab that is running.
+
+        Raises:
+            LabError: None is, or its start did not come to an end.
+        """
+        shape = _read()
+        if shape is None or not shape.complete:
+            raise LabError("no lab is running; start one: python -m tests.lab up")
+        return cls(shape)
+
+    def healthy(self) -> bool:
+        """Whether all its processes live and the API server is ready."""
+        wanted = [*CONTROL_PLANE, "nats"]
+        wanted += [name for node in self.nodes for name in (node.containerd, node.kubelet)]
+        wanted += [addons.KUBE_PROXY, addons.DNS] if self.nodes else [hollow.NAME]
+        return all(self.processes.alive(name) for name in wanted) and self.kube.ready()
+
+    def load(self, archive: Path) -> None:
+        """Make an image known to every node; hollow nodes need none."""
+        images.load(archive, self.nodes)
+
+    def build_image(self, dockerfile: Path, context: Path, tag: str, *arguments: str) -> None:
+        """Build a Dockerfile and make the image known to every node."""
+        self.load(images.build(dockerfile, context, tag, *arguments))
+
+    def down(self, *, wait: bool = True) -> None:
+        """End everything and leave nothing behind but the cache and the logs."""
+        with lock.hold(wait=wait), step("lab down"):
+            self._clean()
+
+    def _start(self, workers: int | None) -> None:
+        _save(self.shape)
+        if self.nodes:
+            network.up(len(self.nodes))
+            nodes.prepare_machine()
+            together(self._start_kubelets, self._start_slurm, self.nats.up)
+        else:
+            together(self._start_hollow, self._start_slurm, self.nats.up)
+        self._start_workers(len(self.nodes) if workers is None else workers)
+        _save(Shape(**{**asdict(self.shape), "complete": True}))
+
+    def _start_kubelets(self) -> None:
+        together(partial(self.kube.up, len(self.nodes)), self._start_containerds)
+        for node in self.nodes:
+            node.start_kubelet(self.kube)
+        together(partial(addons.up, self.processes, self.kube), partial(nodes.wait_registered, self.kube, self.nodes))
+
+    def _start_containerds(self) -> None:
+        nodes.start_containerds(self.nodes)
+        images.load_all([images.pause()], self.nodes)
+
+    def _start_hollow(self) -> None:
+        self.kube.up(0, hollow=True)
+        hollow.up(self.processes, self.kube, self.shape.nodes)
+
+    def _start_slurm(self) -> None:
+        with step(f"Slurm {self.shape.slurm}"):
+            self.slurm.up()
+
+    def _start_workers(self, count: int) -> None:
+        if count == 0:
+            return
+        if not self.nodes:
+            with step(f"{count} slurmds as processes"):
+                self.slurm.add_slurmds([f"worker-{number}" for number in range(1, count + 1)])
+
+    def _clean(self) -> None:
+        """End and remove everything that any lab of this machine may have left, in whatever state it is."""
+        for name in self.processes.names():
+            if name.startswith(("kubelet-", "containerd-")):
+                self.processes.kill(name)
+        cgroups.remove()
+        for cluster in ("main", "old"):
+            Slurm(self.processes, cluster=cluster).down()
+        self.processes.stop_all(timeout_s=3)
+        nodes.clean_machine()
+        network.down()
+        for folder in (paths.STATE, paths.RUN):
+            unmount_below(folder)
+            if left := mounts_below(folder):
+                raise LabError(f"still mounted, nothing is deleted: {', '.join(map(str, left))}")
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def prepare(shape: Shape) -> None:
+    """Check the machine; install, build and bootstrap what is missing. The slow part of a first run.
+
+    Raises:
+        LabError: The machine lacks something that cannot be installed.
+    """
+    lacking = [need for need in needs.look() if not need.met and (shape.profile == "kubelets" or not need.for_kubelets)]
+    if lacking:
+        raise LabError("\n".join(["the lab cannot run here:", *(f"  {need.what}: {need.hint}" for need in lacking)]))
+    if build.missing():
+        say("First run: Kubernetes, containerd and Slurm are built once, 12 to 15 minutes on two cores; later about 40 s.")
+    packages.install()
+    together(build.build_all, partial(slurm_rootfs, shape.slurm))
+
+
+def clean(*, wait: bool = True) -> None:
+    """``Lab.down`` for a lab of which nothing is known any more."""
+    Lab(_read() or Shape("hollow", 0, "26.05", "")).down(wait=wait)
+
+
+def _best_profile() -> Profile:
+    able, why = needs.can_run_kubelets()
+    if not able:
+        say(f"No real kubelets on this machine ({why}); hollow nodes instead.")
+    return "kubelets" if able else "hollow"
+
+
+def _announce(found: Shape | None) -> None:
+    if found is None:
+        return
+    whose = "" if found.checkout == str(paths.CHECKOUT) else f" of the checkout {found.checkout}"
+    state = "another shape" if found.complete else "a start that did not end"
+    say(f"A lab{whose} is here ({found.profile}, {found.nodes} nodes; {state} or not healthy): it is ended first.")
+
+
+def _save(shape: Shape) -> None:
+    paths.write(_FILE, json.dumps(asdict(shape)))
+
+
+def _read() -> Shape | None:
+    try:
+        return Shape(**json.loads(_FILE.read_text()))
+    except (FileNotFoundError, TypeError, ValueError):
+        return None

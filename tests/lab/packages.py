@@ -1,0 +1,78 @@
+"""Debian packages that the lab needs. Mirrors and proxies are the machine's own settings."""
+
+import os
+import subprocess
+from pathlib import Path
+
+from .progress import step
+
+NEEDED = {
+    "etcd-server": "/usr/bin/etcd",
+    "runc": "/usr/sbin/runc",
+    "containernetworking-plugins": "/usr/lib/cni/bridge",
+    "iptables": "/usr/sbin/iptables",
+    "conntrack": "/usr/sbin/conntrack",
+    "ethtool": "/sbin/ethtool",
+    "iproute2": "/sbin/ip",
+    "socat": "/usr/bin/socat",
+    "debootstrap": "/usr/sbin/debootstrap",
+    "buildah": "/usr/bin/buildah",
+    "busybox-static": "/bin/busybox",
+    "openssl": "/usr/bin/openssl",
+    "procps": "/usr/bin/ps",
+}
+"""Package, and a file by which it is known to be there."""
+
+_POLICY = Path("/usr/sbin/policy-rc.d")
+
+
+class PackagesError(RuntimeError):
+    """apt could not install what is needed; the text is apt's own."""
+
+
+def missing() -> list[str]:
+    """Needed packages whose file is not there."""
+    return [package for package, proof in NEEDED.items() if not Path(proof).exists()]
+
+
+def install() -> None:
+    """Install what is missing. Services of those packages are not started.
+
+    Raises:
+        PackagesError: Something is still missing afterwards.
+    """
+    wanted = missing()
+    if not wanted:
+        return
+    with step(f"Debian packages: {', '.join(wanted)}"), _no_service_starts():
+        if _apt("install", *wanted).returncode != 0:
+            _apt("update")
+            answer = _apt("install", *wanted)
+            if answer.returncode != 0:
+                raise PackagesError(f"apt-get install {' '.join(wanted)} failed:\n{answer.stderr[-2000:]}")
+    if left := missing():
+        raise PackagesError(f"installed, but these files are missing: {', '.join(NEEDED[name] for name in left)}")
+
+
+def _apt(command: str, *packages: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["apt-get", "-qq", "-y", "-o", "DPkg::Lock::Timeout=300", command, *(["--no-install-recommends"] if packages else []), *packages],
+        env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+class _no_service_starts:  # noqa: N801  (used as a statement)
+    """Debian starts a package's services at once, on the ports that the lab wants; this forbids it for a while."""
+
+    def __enter__(self) -> None:
+        self._ours = not _POLICY.exists()
+        if self._ours:
+            _POLICY.write_text("#!/bin/sh\nexit 101\n")
+            _POLICY.chmod(0o755)
+
+    def __exit__(self, *_: object) -> None:
+        if self._ours:
+            _POLICY.unlink(missing_ok=True)
