@@ -24,7 +24,7 @@ from pathlib import Path
 from . import paths
 
 MARK = "LOCKSTEP_LAB_PROCESS"
-"""Environment variable whose value is the process's name."""
+"""Environment variable that marks a process: the state folder it belongs to, a colon, its name."""
 
 CLEAN_ENV = {
     "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
@@ -58,8 +58,8 @@ class Processes:
     """Starts, signals and ends processes by name. Safe to use from several threads, and by several commands in turn."""
 
     def __init__(self, state: Path = paths.STATE, logs: Path = paths.LOGS) -> None:
+        self._state, self._logs = state, logs
         self._records = state / "processes"
-        self._logs = logs
         self._lock = threading.RLock()
 
     def start(
@@ -185,7 +185,7 @@ class Processes:
     def sweep(self, prefix: str = "") -> None:
         """Kill every marked process whose name starts with ``prefix``, recorded or not."""
         deadline = time.monotonic() + 10
-        while (found := dict(marked(prefix))) and time.monotonic() < deadline:
+        while (found := dict(marked(prefix, self._state))) and time.monotonic() < deadline:
             for pid in found:
                 _signal(pid, signal.SIGKILL)
             time.sleep(0.05)
@@ -201,7 +201,7 @@ class Processes:
             try:
                 child = subprocess.Popen(
                     argv,
-                    env={**CLEAN_ENV, **record.env, MARK: record.name},
+                    env={**CLEAN_ENV, **record.env, MARK: f"{self._state}:{record.name}"},
                     cwd=cwd or "/",
                     stdin=subprocess.DEVNULL,
                     stdout=log,
@@ -239,15 +239,15 @@ class Processes:
         return True
 
 
-def marked(prefix: str = "") -> Iterator[tuple[int, str]]:
-    """Pid and name of each living process that carries the lab's mark."""
-    mark = f"{MARK}={prefix}".encode()
+def marked(prefix: str = "", state: Path = paths.STATE) -> Iterator[tuple[int, str]]:
+    """Pid and name of each living process that carries the mark of this state folder."""
+    mark = f"{MARK}={state}:{prefix}".encode()
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit() and _alive(int(folder.name)):
             with contextlib.suppress(OSError):
                 for entry in (folder / "environ").read_bytes().split(b"\0"):
                     if entry.startswith(mark):
-                        yield int(folder.name), entry.decode().partition("=")[2]
+                        yield int(folder.name), entry.decode().rpartition(":")[2]
 
 
 def _chroot(record: Record, groups: list[int] | None) -> list[str]:
