@@ -46,7 +46,8 @@ class Faults:
             self.cont(name)
 
     def restart_apiserver(self) -> None:
-        """Restart the API server, and wait until it is ready again: every watch ends, its caches are empty."""
+        """Kill the API server, start it again and wait until it is ready: every watch ends, its caches are empty."""
+        self._processes.kill("kube-apiserver")
         self._processes.restart("kube-apiserver")
         self._kube.wait_ready()
 

@@ -9,7 +9,6 @@
 
 import json
 import shutil
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -23,6 +22,7 @@ from .processes import Processes
 from .progress import say, step, together
 from .rootfs import mounts_below, slurm_rootfs, unmount_below
 from .slurm import Slurm
+from .workers import Workers
 
 Profile = Literal["kubelets", "hollow"]
 
@@ -64,6 +64,8 @@ class Lab:
         self.kube = Kube(self.processes, address=self.host)
         self.nodes = nodes.all_nodes(self.processes, shape.nodes) if real else []
         self.slurm = Slurm(self.processes, version=shape.slurm, address=self.host)
+        self.workers = Workers(self.kube, self.slurm)
+        """Worker pods; only real kubelets run them."""
         self.nats = Nats(self.processes)
         self.fail = Faults(self.processes, self.kube)
 
@@ -130,24 +132,25 @@ class Lab:
 
     def _start(self, workers: int | None) -> None:
         _save(self.shape)
+        count = len(self.nodes) if workers is None else workers
         if self.nodes:
             network.up(len(self.nodes))
             nodes.prepare_machine()
-            together(self._start_kubelets, self._start_slurm, self.nats.up)
+            together(partial(self._start_kubelets, count), self._start_slurm, self.nats.up)
         else:
             together(self._start_hollow, self._start_slurm, self.nats.up)
-        self._start_workers(len(self.nodes) if workers is None else workers)
+        self._start_workers(count)
         _save(Shape(**{**asdict(self.shape), "complete": True}))
 
-    def _start_kubelets(self) -> None:
-        together(partial(self.kube.up, len(self.nodes)), self._start_containerds)
+    def _start_kubelets(self, workers: int) -> None:
+        together(partial(self.kube.up, len(self.nodes)), partial(self._start_containerds, workers))
         for node in self.nodes:
             node.start_kubelet(self.kube)
         together(partial(addons.up, self.processes, self.kube), partial(nodes.wait_registered, self.kube, self.nodes))
 
-    def _start_containerds(self) -> None:
+    def _start_containerds(self, workers: int) -> None:
         nodes.start_containerds(self.nodes)
-        images.load_all([images.pause()], self.nodes)
+        images.load_all([images.pause(), *([self.workers.image()] if workers else [])], self.nodes)
 
     def _start_hollow(self) -> None:
         self.kube.up(0, hollow=True)
@@ -158,11 +161,12 @@ class Lab:
             self.slurm.up()
 
     def _start_workers(self, count: int) -> None:
-        if count == 0:
-            return
-        if not self.nodes:
-            with step(f"{count} slurmds as processes"):
-                self.slurm.add_slurmds([f"worker-{number}" for number in range(1, count + 1)])
+        if count and self.nodes:
+            with step(f"{count} workers in pods"):
+                self.workers.create(count)
+        elif count:
+            with step(f"{count} workers as processes"):
+                self.slurm.add_slurmds([f"gpu-{number}" for number in range(1, count + 1)])
 
     def _clean(self) -> None:
         """End and remove everything that any lab of this machine may have left, in whatever state it is."""
