@@ -8,10 +8,15 @@ least two reads, and a DRAIN that a read shows was acknowledged before that read
 import re
 from datetime import datetime
 
+from lockstep.contracts.facts import SlurmNode
 from lockstep.contracts.policy import Policy
 from lockstep.fleet.worker import Worker, is_fresh
 from lockstep.slurm import states
 
+READ_ONCE = "it was read only once since"
+JOBS_NOT_READ = "jobs were not read since"
+WAITS_FOR_A_READ = frozenset({READ_ONCE, JOBS_NOT_READ})
+"""Answers that change with the next heartbeat, without any fact changing."""
 _GRES_COUNT = re.compile(r":(\d+)(?=\(|,|$)")
 
 
@@ -22,6 +27,19 @@ def why_not_drained(worker: Worker, policy: Policy, now: datetime) -> str:
         return "Slurm does not know the worker"
     if not is_fresh(worker.slurm_as_of, now, policy.stale_after_s):
         return "Slurm's nodes cannot be read"
+    why_not = why_not_empty(slurm, policy)
+    if why_not:
+        return why_not
+    if worker.jobs:
+        return f"job {worker.jobs[0].job_id} still holds it"
+    return _not_read_often_enough(worker, policy, now)
+
+
+def why_not_empty(slurm: SlurmNode, policy: Policy) -> str:
+    """Why one reading of a Slurm node does not show it draining and empty; the empty string when it does.
+
+    One reading proves nothing yet: see `why_not_drained`.
+    """
     if not states.is_drain(slurm.base, slurm.flags):
         return "Slurm does not show DRAIN"
     if states.is_busy(slurm.base, slurm.flags):
@@ -34,19 +52,17 @@ def why_not_drained(worker: Worker, policy: Policy, now: datetime) -> str:
         return f"its base state is {slurm.base}"
     if slurm.alloc_cpus or slurm.alloc_memory_mib or gres_in_use(slurm.gres_used):
         return "resources are still allocated"
-    if worker.jobs:
-        return f"job {worker.jobs[0].job_id} still holds it"
-    return _not_read_often_enough(worker, policy, now)
+    return ""
 
 
 def _not_read_often_enough(worker: Worker, policy: Policy, now: datetime) -> str:
     slurm = worker.slurm
     if slurm is None or slurm.read_at is None or worker.slurm_as_of is None or worker.slurm_as_of <= slurm.read_at:
-        return "it was read only once since"
+        return READ_ONCE
     if not is_fresh(worker.jobs_as_of, now, policy.stale_after_s):
         return "Slurm's jobs cannot be read"
     if worker.jobs_as_of is None or worker.jobs_as_of <= slurm.read_at:
-        return "jobs were not read since"
+        return JOBS_NOT_READ
     return ""
 
 

@@ -50,7 +50,7 @@ def decide(worker: Worker, policy: Policy, now: datetime) -> list[WorkerAction]:
     after = [a for a in guarded if isinstance(a, Unprotect)]
     if any(isinstance(a, UndrainNode) for a in down_or_up):
         return [*before, *shown, *down_or_up]
-    return [*before, *down_or_up, *_end_jobs(worker, desired), *shown, *after]
+    return [*before, *down_or_up, *shown, *_end_jobs(worker, desired), *after]
 
 
 def _protection(worker: Worker, desired: Desired, policy: Policy, now: datetime) -> list[WorkerAction]:

@@ -1,0 +1,179 @@
+"""Looks at a worker, decides, and has it carried out; remembers what was answered until a watch shows it."""
+
+from collections.abc import Callable, Collection
+from datetime import datetime
+
+from lockstep.base import clock
+from lockstep.base.errors import Retry
+from lockstep.contracts.common import WorkerKey
+from lockstep.contracts.events import DriftFound, Event
+from lockstep.contracts.facts import Wrote
+from lockstep.contracts.policy import Policy
+from lockstep.fleet.drained import WAITS_FOR_A_READ, why_not_drained
+from lockstep.fleet.facts import FactTable
+from lockstep.fleet.invariants import broken
+from lockstep.fleet.pairing import Site, pair, workers_on
+from lockstep.fleet.worker import Worker
+from lockstep.kube.errors import Conflict, KubeError, NotFound
+from lockstep.reconciler.decide import decide, decide_node
+from lockstep.reconciler.hands import Done, Hands
+from lockstep.reconciler.model import (
+    DrainNode,
+    EndJob,
+    NodeAction,
+    Protect,
+    ShowState,
+    UndrainNode,
+    Unprotect,
+    WorkerAction,
+)
+from lockstep.slurm.errors import SlurmError, Unreachable
+
+Told = Callable[[Wrote | None, list[Event]], object]
+"""Takes what is to be published; must not wait."""
+
+
+class Reconciler:
+    """Safe to call for any worker at any time; two calls for the same worker must not overlap."""
+
+    def __init__(
+        self,
+        table: FactTable,
+        site: Site,
+        clusters: Collection[str],
+        policy: Policy,
+        hands: Hands,
+        *,
+        may_act: Callable[[], bool],
+        tell: Told,
+    ) -> None:
+        self._table = table
+        self._site = site
+        self._clusters = clusters
+        self._policy = policy
+        self._hands = hands
+        self._may_act = may_act
+        self._tell = tell
+        self._unsure: dict[WorkerKey, datetime] = {}
+        """When a write to Slurm stayed without an answer: nothing is written before a later read."""
+        self._answered: dict[tuple[str, ...], tuple[object, str]] = {}
+        """Kubernetes writes that were answered, until the watch shows another revision of the object."""
+        self._ended: set[tuple[str, int, datetime | None]] = set()
+        """Runs of jobs that were asked to end."""
+        self._refused: set[tuple[str, int, datetime | None]] = set()
+        """Runs that Slurm would not end; asked again with the next sweep."""
+
+    def worker(self, key: WorkerKey) -> Worker:
+        """The worker as it is known now."""
+        return pair(self._table, key, self._site)
+
+    def waits_for_a_read(self, key: WorkerKey) -> bool:
+        """Whether the next heartbeat may change what is to be done, without any fact changing."""
+        worker = self.worker(key)
+        return key in self._unsure or why_not_drained(worker, self._policy, clock.now()) in WAITS_FOR_A_READ
+
+    async def look(self, key: WorkerKey) -> list[WorkerAction]:
+        """Do what the worker needs, in order, up to the first failure. Returns what was done.
+
+        Raises:
+            Retry: something did not work or has changed meanwhile; look again.
+        """
+        worker = self.worker(key)
+        done: list[WorkerAction] = []
+        for action in decide(worker, self._policy, clock.now()):
+            if self._is_answered(worker, action) or self._must_read_first(worker, action):
+                continue
+            told = await self._try(worker, action)
+            self._remember(worker, action, told)
+            done.append(action)
+        return done
+
+    async def look_at_node(self, name: str) -> list[NodeAction]:
+        """Do what a Kubernetes node needs for all workers on it; raises as `look`."""
+        node = self._table.nodes.get(name)
+        if node is None:
+            return []
+        workers = [self.worker(key) for key in workers_on(self._table, name, self._clusters, self._site)]
+        done: list[NodeAction] = []
+        for action in decide_node(node, workers, self._policy, clock.now()):
+            slot = ("node", name, type(action).__name__)
+            if self._answered.get(slot) == (action, node.revision):
+                continue
+            self._check_lease()
+            try:
+                await self._hands.carry_out_on_node(action)
+            except NotFound:
+                continue
+            except KubeError as error:
+                raise Retry(f"{type(action).__name__} {name}: {error}") from error
+            self._answered[slot] = (action, node.revision)
+            done.append(action)
+        return done
+
+    def drift(self, key: WorkerKey) -> list[Event]:
+        """What is broken on a worker that should have been put right by now."""
+        worker, now = self.worker(key), clock.now()
+        mark = f"{worker.cluster}/{worker.name}:{now:%Y%m%dT%H%M}"
+        return [
+            DriftFound(id=f"{mark}:{rule}", at=now, worker=worker.ref, rule=rule, detail=detail)
+            for rule, detail in broken(worker, self._policy, now)
+        ]
+
+    def forget_answers(self) -> None:
+        """Let the sweep write again what was answered long ago and still does not show."""
+        self._answered.clear()
+        self._refused.clear()
+        running = {(job.cluster, job.job_id, job.start) for jobs in self._table.jobs.values() for job in jobs.values()}
+        self._ended &= running
+
+    def _check_lease(self) -> None:
+        if not self._may_act():
+            raise Retry("the lease may have run out", after_s=1.0)
+
+    async def _try(self, worker: Worker, action: WorkerAction) -> Done:
+        self._check_lease()
+        what = f"{type(action).__name__} {worker.cluster}/{worker.name}"
+        try:
+            return await self._hands.carry_out(worker, action)
+        except Conflict as error:
+            raise Retry(f"{what}: {error}", after_s=0.05) from error
+        except Unreachable as error:
+            self._unsure[worker.key] = clock.now()
+            raise Retry(f"{what}: {error}") from error
+        except (KubeError, SlurmError) as error:
+            raise Retry(f"{what}: {error}") from error
+
+    def _remember(self, worker: Worker, action: WorkerAction, done: Done) -> None:
+        if done.wrote is not None:
+            self._table.apply(done.wrote)
+        if isinstance(action, EndJob):
+            (self._refused if done.refused else self._ended).add((worker.cluster, action.job_id, action.start))
+        if isinstance(action, Protect | Unprotect | ShowState):
+            self._answered[_slot(action)] = (_wanted(action), worker.pod.revision if worker.pod else "")
+        self._tell(done.wrote, done.events)
+
+    def _is_answered(self, worker: Worker, action: WorkerAction) -> bool:
+        if isinstance(action, EndJob):
+            return (worker.cluster, action.job_id, action.start) in self._ended | self._refused
+        if isinstance(action, Protect | Unprotect | ShowState):
+            revision = worker.pod.revision if worker.pod else ""
+            return self._answered.get(_slot(action)) == (_wanted(action), revision)
+        return False
+
+    def _must_read_first(self, worker: Worker, action: WorkerAction) -> bool:
+        since = self._unsure.get(worker.key)
+        if since is None or not isinstance(action, DrainNode | UndrainNode):
+            return False
+        if worker.slurm_as_of is None or worker.slurm_as_of <= since:
+            return True
+        del self._unsure[worker.key]
+        return False
+
+
+def _slot(action: Protect | Unprotect | ShowState) -> tuple[str, ...]:
+    kind = "conditions" if isinstance(action, ShowState) else "label"
+    return (kind, action.uid)
+
+
+def _wanted(action: Protect | Unprotect | ShowState) -> object:
+    return action.conditions if isinstance(action, ShowState) else isinstance(action, Protect)

@@ -1,0 +1,198 @@
+"""Carries one action out, and says what to remember and to publish of it."""
+
+from collections.abc import Callable, Mapping
+from typing import assert_never
+
+import msgspec
+
+from lockstep.base import clock
+from lockstep.base.errors import Retry
+from lockstep.contracts.events import (
+    DrainActed,
+    Event,
+    HoldReasserted,
+    ProtectionChanged,
+    WorkerDrained,
+    WorkerUndrained,
+    WriteRefused,
+)
+from lockstep.contracts.facts import Wrote
+from lockstep.contracts.hold import DrainPolicy
+from lockstep.contracts.policy import Policy
+from lockstep.fleet.drained import why_not_empty
+from lockstep.fleet.worker import Worker
+from lockstep.kube import keys
+from lockstep.kube.port import KubeApi, Regarding
+from lockstep.reconciler.model import (
+    DrainNode,
+    EndJob,
+    LiftMirror,
+    MirrorCordon,
+    NodeAction,
+    Protect,
+    ShowService,
+    ShowState,
+    UndrainNode,
+    Unprotect,
+    WorkerAction,
+)
+from lockstep.reconciler.writer import SlurmWriter
+from lockstep.slurm.errors import Refused
+from lockstep.slurm.port import SlurmApi
+
+
+class Done(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of an action."""
+
+    wrote: Wrote | None = None
+    events: list[Event] = []
+    refused: bool = False
+    """Slurm will not do it now; the sweep asks again."""
+
+
+NOTHING_TO_TELL = Done()
+
+
+class Hands:
+    """Everything the reconciler writes goes through here. Raises `Retry`, `KubeError` and `SlurmError`."""
+
+    def __init__(
+        self,
+        kube: KubeApi,
+        slurm: Mapping[str, SlurmApi],
+        writers: Mapping[str, SlurmWriter],
+        policy: Policy,
+        epoch: Callable[[], int],
+    ) -> None:
+        self._kube = kube
+        self._slurm = slurm
+        self._writers = writers
+        self._policy = policy
+        self._epoch = epoch
+
+    async def carry_out(self, worker: Worker, action: WorkerAction) -> Done:
+        """Do one action on a worker."""
+        match action:
+            case Protect():
+                return await self._label(worker, action)
+            case Unprotect():
+                await self._read_once_more(worker)
+                return await self._label(worker, action)
+            case DrainNode():
+                return await self._drain(worker, action)
+            case UndrainNode():
+                return await self._undrain(worker)
+            case EndJob():
+                return await self._end_job(worker, action)
+            case ShowState(namespace=namespace, pod=pod, uid=uid, conditions=wanted):
+                await self._kube.set_pod_conditions(namespace, pod, wanted, keys.SLURM_STATE_PREFIX, uid=uid)
+                return NOTHING_TO_TELL
+            case _:
+                assert_never(action)
+
+    async def carry_out_on_node(self, action: NodeAction) -> None:
+        """Do one action on a Kubernetes node."""
+        match action:
+            case ShowService(node=node, condition=condition):
+                await self._kube.set_node_condition(node, condition)
+            case MirrorCordon(node=node):
+                await self._kube.cordon(node, mark=True)
+            case LiftMirror(node=node, uid=uid, cordoned=cordoned):
+                if not (cordoned and await self._kube.uncordon(node)):
+                    await self._kube.annotate_node(node, {keys.MIRRORED_CORDON: None}, uid=uid)
+            case _:
+                assert_never(action)
+
+    async def _read_once_more(self, worker: Worker) -> None:
+        """Before a pod may be taken: its Slurm node again, directly. The pod is fenced by its resourceVersion."""
+        node = await self._slurm[worker.cluster].node(worker.name)
+        why_not = why_not_empty(node, self._policy)
+        if why_not:
+            raise Retry(f"not drained after all: {why_not}", after_s=0.5)
+
+    async def _label(self, worker: Worker, action: Protect | Unprotect) -> Done:
+        protect = isinstance(action, Protect)
+        revision = worker.pod.revision if worker.pod else ""
+        await self._kube.patch_pod_labels(
+            action.namespace,
+            action.pod,
+            {keys.POD_PROTECT: keys.TRUE if protect else None},
+            uid=action.uid,
+            resource_version=None if protect else revision or None,
+        )
+        changed = ProtectionChanged(
+            id=f"{action.uid}:{revision}:{'protected' if protect else 'unprotected'}",
+            at=clock.now(),
+            worker=worker.ref,
+            protected=protect,
+            why=action.because,
+        )
+        return Done(events=[changed])
+
+    async def _drain(self, worker: Worker, action: DrainNode) -> Done:
+        answer = await self._writers[worker.cluster].drain(worker.name, action.words)
+        desired = worker.desired
+        again = action.reassert and answer.wrote
+        before = worker.wrote.reasserted_at if worker.wrote else None
+        wrote = Wrote(
+            cluster=worker.cluster,
+            name=worker.name,
+            words=action.words,
+            drained_at=answer.at,
+            episode=desired.episode if desired else 0,
+            reasserted_at=answer.at if again else before,
+            epoch=self._epoch(),
+            read_at=answer.at,
+        )
+        if not answer.wrote:
+            return Done(wrote=wrote)
+        mark = f"{worker.cluster}/{worker.name}:{answer.at.timestamp():.6f}"
+        events: list[Event] = [WorkerDrained(id=f"{mark}:drained", at=answer.at, worker=worker.ref, words=action.words)]
+        if again:
+            holds = [hold.id for hold in desired.holds] if desired else []
+            reasserted = HoldReasserted(
+                id=f"{mark}:reasserted", at=answer.at, worker=worker.ref, words=action.words, holds=holds
+            )
+            events.append(reasserted)
+            await self._tell_people(worker, "HoldReasserted", f"resumed in Slurm, drained again: {action.words}")
+        return Done(wrote=wrote, events=events)
+
+    async def _undrain(self, worker: Worker) -> Done:
+        answer = await self._writers[worker.cluster].undrain(worker.name)
+        wrote = Wrote(
+            cluster=worker.cluster,
+            name=worker.name,
+            undrained_at=answer.at,
+            epoch=self._epoch(),
+            read_at=answer.at,
+        )
+        words = worker.slurm.reason if worker.slurm else ""
+        mark = f"{worker.cluster}/{worker.name}:{answer.at.timestamp():.6f}"
+        undrained = WorkerUndrained(id=f"{mark}:undrained", at=answer.at, worker=worker.ref, words=words)
+        return Done(wrote=wrote, events=[undrained] if answer.wrote else [])
+
+    async def _end_job(self, worker: Worker, action: EndJob) -> Done:
+        slurm = self._slurm[worker.cluster]
+        try:
+            await (slurm.cancel if action.act is DrainPolicy.CANCEL else slurm.requeue)(action.job_id)
+        except Refused as error:
+            write = f"{action.act.lower()} job {action.job_id}"
+            mark = f"{worker.cluster}:{action.job_id}:{action.start}:refused"
+            now = clock.now()
+            told = WriteRefused(id=mark, at=now, worker=worker.ref, write=write, error=str(error))
+            return Done(events=[told], refused=True)
+        acted = DrainActed(
+            id=f"{worker.cluster}:{action.job_id}:{action.start}:{action.act}",
+            at=clock.now(),
+            worker=worker.ref,
+            act=action.act.lower(),
+            jobs=[action.job_id],
+        )
+        await self._tell_people(worker, "DrainActed", f"{action.act.lower()} job {action.job_id}: {action.because}")
+        return Done(events=[acted])
+
+    async def _tell_people(self, worker: Worker, reason: str, message: str) -> None:
+        pod = worker.pod
+        if pod is not None:
+            regarding = Regarding(kind="Pod", name=pod.name, namespace=pod.namespace, uid=pod.uid)
+            await self._kube.emit_event(regarding, reason=reason, message=message, kind="Warning")

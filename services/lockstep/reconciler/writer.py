@@ -1,0 +1,149 @@
+"""Writes to one Slurm cluster: gathers what is due within milliseconds, reads before it writes, sends in bulk.
+
+Slurm has no compare-and-set, and a DRAIN over somebody's DRAIN silently replaces her reason (Slurm 26.05, seen). So
+each batch reads its nodes right before the write, and leaves alone what changed since it was decided.
+"""
+
+import asyncio
+from collections.abc import Iterable
+from datetime import datetime
+from typing import NamedTuple
+
+from lockstep.base import clock
+from lockstep.base.errors import Retry
+from lockstep.contracts.facts import SlurmNode
+from lockstep.slurm import reasons, states
+from lockstep.slurm.errors import NoSuchNode, SlurmError
+from lockstep.slurm.port import Outcome, SlurmApi
+
+SINGLE_READS = 8
+"""Up to so many nodes are read one by one before a write; more by one list of all."""
+
+
+class Answer(NamedTuple):
+    """Slurm answered at `at`. `wrote` is False when the node was already as wanted."""
+
+    at: datetime
+    wrote: bool
+
+
+class _Wish(NamedTuple):
+    """`words` for DRAIN; None for UNDRAIN."""
+
+    name: str
+    words: str | None
+    answer: "asyncio.Future[Answer]"
+
+
+class SlurmWriter:
+    """Serialises and gathers the writes to one cluster. `run` must be running for the others to be answered."""
+
+    def __init__(self, slurm: SlurmApi, *, gather_s: float = 0.004) -> None:
+        self._slurm = slurm
+        self._gather_s = gather_s
+        self._wishes: list[_Wish] = []
+        self._wake = asyncio.Event()
+
+    async def drain(self, name: str, words: str) -> Answer:
+        """Set DRAIN with `words`, unless somebody else has drained the node meanwhile.
+
+        Raises:
+            Retry: the node is no longer what the decision was made on; look again.
+            SlurmError: Slurm refused, or did not answer and may have done it: read before trying again.
+        """
+        return await self._wish(name, words)
+
+    async def undrain(self, name: str) -> Answer:
+        """Lift our own DRAIN; raises as `drain`."""
+        return await self._wish(name, None)
+
+    async def run(self) -> None:
+        """Send batches for ever, one at a time."""
+        while True:
+            await self._wake.wait()
+            await asyncio.sleep(self._gather_s)
+            self._wake.clear()
+            wishes, self._wishes = self._wishes, []
+            try:
+                await self._send(wishes)
+            finally:
+                for wish in wishes:
+                    if not wish.answer.done():
+                        wish.answer.set_exception(Retry("the write was interrupted"))
+
+    async def _wish(self, name: str, words: str | None) -> Answer:
+        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._wishes.append(_Wish(name, words, answer))
+        self._wake.set()
+        return await answer
+
+    async def _send(self, wishes: list[_Wish]) -> None:
+        try:
+            found = await self._read({wish.name for wish in wishes})
+        except SlurmError as error:
+            _fail(wishes, error)
+            return
+        read_at = clock.now()
+        due: dict[str | None, list[_Wish]] = {}
+        for wish in wishes:
+            verdict = _verdict(found.get(wish.name), wish.words)
+            if verdict is None:
+                due.setdefault(wish.words, []).append(wish)
+            elif isinstance(verdict, Exception):
+                _set(wish, verdict)
+            else:
+                _set(wish, Answer(read_at, wrote=False))
+        for words, group in due.items():
+            await self._post(words, group)
+
+    async def _read(self, names: set[str]) -> dict[str, SlurmNode]:
+        if len(names) > SINGLE_READS:
+            listed = await self._slurm.nodes()
+            return {node.name: node for node in listed.nodes if node.name in names} if listed else {}
+        each = await asyncio.gather(*(self._one(name) for name in names))
+        return {node.name: node for node in each if node is not None}
+
+    async def _one(self, name: str) -> SlurmNode | None:
+        try:
+            return await self._slurm.node(name)
+        except NoSuchNode:
+            return None
+
+    async def _post(self, words: str | None, group: list[_Wish]) -> None:
+        names = [wish.name for wish in group]
+        try:
+            outcome: Outcome = await (self._slurm.undrain(names) if words is None else self._slurm.drain(names, words))
+        except SlurmError as error:
+            _fail(group, error)
+            return
+        answer = Answer(clock.now(), wrote=True)
+        for wish in group:
+            _set(wish, outcome.failed.get(wish.name, answer))
+
+
+def _verdict(node: SlurmNode | None, words: str | None) -> bool | Exception | None:
+    """None: write. True: it is so already. An error: it is not what the decision was made on."""
+    if node is None:
+        return Retry("Slurm does not know the node")
+    drain, ours = states.is_drain(node.base, node.flags), reasons.is_ours(node.reason)
+    if words is None:
+        if not drain:
+            return True
+        return None if ours else Retry(f"it was drained by somebody else: {node.reason or 'no reason given'}")
+    if drain and not ours:
+        return Retry(f"it was drained by somebody else: {node.reason or 'no reason given'}")
+    return True if drain and node.reason == words else None
+
+
+def _fail(wishes: Iterable[_Wish], error: Exception) -> None:
+    for wish in wishes:
+        _set(wish, error)
+
+
+def _set(wish: _Wish, result: Answer | Exception) -> None:
+    if wish.answer.done():
+        return
+    if isinstance(result, Exception):
+        wish.answer.set_exception(result)
+    else:
+        wish.answer.set_result(result)
