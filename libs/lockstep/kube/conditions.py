@@ -1,4 +1,4 @@
-"""The conditions Lockstep shows on pods and nodes. Pure: the same state gives the same list; then nothing is written."""
+"""The conditions Lockstep shows on pods and nodes. Pure: the same state gives the same list, and then no write."""
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime

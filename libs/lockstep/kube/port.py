@@ -4,7 +4,7 @@ Calls raise `errors.KubeError`. Writes that carry a `uid` or a `resource_version
 another one.
 """
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from datetime import datetime
 from typing import Generic, Literal, Protocol, TypeVar
 
@@ -21,7 +21,7 @@ class Delta(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     """One item of a watch.
 
     - `changed`: `after` is new or another version; `before` is what was seen last, None if nothing was.
-    - `gone`: it no longer exists; `before` is what was seen last.
+    - `gone`: it no longer exists; `before` is its last state.
     - `synced`: at `at` everything had been told. Comes after each list and with each bookmark (about once a minute).
     - `lost`: the watch is not complete until the next `synced`; `error` says why. Said once an outage.
 
@@ -79,8 +79,8 @@ class KubeApi(LeaseApi, Protocol):
 
     def watch(
         self, kind: type[Watched], *, namespace: str | None = None, label_selector: str = ""
-    ) -> AsyncIterator[Delta[Watched]]:
-        """Everything of one kind, then every change, for ever. Close the iterator to end it. See `Delta`."""
+    ) -> AsyncGenerator[Delta[Watched], None]:
+        """Everything of one kind, then every change, for ever. Close it (`aclosing`) to end it. See `Delta`."""
 
     async def get_node(self, name: str) -> Node | None:
         """The node as it is now, or None."""

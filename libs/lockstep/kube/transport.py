@@ -1,0 +1,237 @@
+"""Requests to the API server: one shared session, bounded, paced, with credentials that may change at any time.
+
+Answers are bytes, failures are `errors.KubeError`. Nothing is tried again here but a 401, once, with a fresh token.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from types import TracebackType
+from typing import Any, Self
+
+import aiohttp
+import msgspec
+from kubernetes_asyncio.client.rest import RESTClientObject
+
+from lockstep.base.errors import BadInput
+from lockstep.base.text import one_line
+from lockstep.kube import wire
+from lockstep.kube.access import Access, read_access
+from lockstep.kube.errors import (
+    AlreadyExists,
+    Busy,
+    Conflict,
+    Denied,
+    Expired,
+    Invalid,
+    KubeError,
+    NotFound,
+    Unreachable,
+)
+from lockstep.kube.settings import KubeSettings
+
+_status = msgspec.json.Decoder(wire.Status)
+
+
+class Counters(msgspec.Struct):
+    """What happened so far, for metrics."""
+
+    requests: int = 0
+    unauthorized: int = 0
+    """Answers 401, also those that a fresh token healed."""
+    connects: int = 0
+    """Watches that were opened."""
+    lists: int = 0
+    """Whole lists that a watch asked for."""
+    ignored: int = 0
+    """Objects and lines of a watch that could not be read."""
+
+
+class _Call(msgspec.Struct, frozen=True):
+    method: str
+    path: str
+    query: Mapping[str, str] | None
+    body: Any
+    content_type: str
+    timeout: Any
+
+
+class Transport:
+    """The way to one API server. An async context manager: all connections are closed at its end."""
+
+    def __init__(self, settings: KubeSettings) -> None:
+        self.settings = settings
+        self.counters = Counters()
+        self._access: Access | None = None
+        self._read_at = 0.0
+        self._rest: Any = None
+        self._reading = asyncio.Lock()
+        self._slots = asyncio.Semaphore(settings.concurrency)
+        self._paid_until = 0.0
+
+    async def __aenter__(self) -> Self:
+        """Read the configuration; does not connect yet.
+
+        Raises:
+            BadInput: there is no usable configuration.
+        """
+        await self._connection()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, e: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        """Close all connections."""
+        if self._rest is not None:
+            await self._rest.close()
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: Any = None,
+        content_type: str = "application/json",
+    ) -> bytes:
+        """The body of the answer.
+
+        Raises:
+            KubeError: the class says what to do.
+        """
+        timeout = aiohttp.ClientTimeout(total=self.settings.timeout_s, sock_connect=self.settings.connect_s)
+        call = _Call(method, path, query, body, content_type, timeout)
+        async with self._slots:
+            await self._pace()
+            self.counters.requests += 1
+            async with self._opened(call) as answer:
+                try:
+                    data: bytes = await answer.read()
+                except (aiohttp.ClientError, TimeoutError, OSError) as e:
+                    raise Unreachable(f"{method} {path}: {_text(e)}") from e
+        if answer.status >= 400:
+            raise failure(f"{method} {path}", answer.status, data, answer.headers.get("Retry-After", ""))
+        return data
+
+    @asynccontextmanager
+    async def stream(self, path: str, *, query: Mapping[str, str]) -> AsyncIterator[aiohttp.StreamReader]:
+        """A GET whose answer is read bit by bit, without a time limit of its own.
+
+        Raises:
+            KubeError: it did not open.
+        """
+        timeout = aiohttp.ClientTimeout(sock_connect=self.settings.connect_s)
+        opening = asyncio.timeout(self.settings.timeout_s)
+        try:
+            async with opening, self._opened(_Call("GET", path, query, None, "application/json", timeout)) as answer:
+                if answer.status >= 400:
+                    retry_after = answer.headers.get("Retry-After", "")
+                    raise failure(f"GET {path}", answer.status, await answer.read(), retry_after)
+                self.counters.connects += 1
+                opening.reschedule(None)
+                yield answer.content
+        except TimeoutError as e:
+            if not opening.expired():
+                raise
+            raise Unreachable(f"GET {path}: no answer in {self.settings.timeout_s:g} s") from e
+
+    @asynccontextmanager
+    async def _opened(self, call: _Call) -> AsyncIterator[aiohttp.ClientResponse]:
+        """The answer's head; after a 401 that of a second try."""
+        answer, access = await self._send(call, refused=None)
+        if answer.status == 401:
+            self.counters.unauthorized += 1
+            answer.release()
+            answer, _ = await self._send(call, refused=access)
+        async with answer:
+            yield answer
+
+    async def _send(self, call: _Call, *, refused: Access | None) -> tuple[aiohttp.ClientResponse, Access]:
+        rest, access = await self._connection(refused)
+        headers = {"Content-Type": call.content_type, "Accept": "application/json"}
+        if access.authorization:
+            headers["Authorization"] = access.authorization
+        try:
+            answer: aiohttp.ClientResponse = await rest.request(
+                call.method,
+                f"{access.config.host}{call.path}",
+                query_params=call.query,
+                headers=headers,
+                body=call.body,
+                _preload_content=False,
+                _request_timeout=call.timeout,
+            )
+        except (aiohttp.ClientError, TimeoutError, OSError) as e:
+            raise Unreachable(f"{call.method} {call.path}: {_text(e)}") from e
+        return answer, access
+
+    async def _connection(self, refused: Access | None = None) -> tuple[Any, Access]:
+        """The session and the credentials, read anew when they are old or were `refused`."""
+        async with self._reading:
+            now = asyncio.get_running_loop().time()
+            known = self._access
+            if (
+                known
+                and known is not refused
+                and (not known.rereadable or now - self._read_at < self.settings.reread_s)
+            ):
+                return self._rest, known
+            try:
+                self._access = access = await read_access(self.settings)
+            except BadInput as e:
+                if known is None:
+                    raise
+                if known is refused:
+                    raise Unreachable(str(e)) from e
+                return self._rest, known
+            self._read_at = now
+            if known is None or known.trust != access.trust:
+                before, self._rest = self._rest, RESTClientObject(access.config, maxsize=self.settings.concurrency + 64)
+                if before is not None:
+                    await before.close()
+            return self._rest, access
+
+    async def _pace(self) -> None:
+        """Wait until one more request fits `qps` and `burst`."""
+        now = asyncio.get_running_loop().time()
+        qps = self.settings.qps
+        self._paid_until = max(self._paid_until, now - self.settings.burst / qps) + 1 / qps
+        if self._paid_until > now:
+            await asyncio.sleep(self._paid_until - now)
+
+
+def failure(what: str, code: int, body: bytes, retry_after: str = "") -> KubeError:
+    """The error that an answer with this HTTP status (or a Status object's code) means."""
+    try:
+        status = _status.decode(body)
+    except msgspec.DecodeError:
+        status = wire.Status(message=body[:300].decode(errors="replace"))
+    details = status.details or wire.Details()
+    after_s = float(retry_after) if retry_after.isdecimal() else float(details.retry_after_seconds)
+    text = one_line(f"{what}: {code} {status.message or status.reason}", limit=600)
+    match code:
+        case 401 | 403:
+            return Denied(text)
+        case 404:
+            return NotFound(text)
+        case 409:
+            return AlreadyExists(text) if status.reason == "AlreadyExists" else Conflict(text, after_s=0)
+        case 410:
+            return Expired(text, after_s=0)
+        case 429:
+            return Busy(text, after_s=after_s or 1.0)
+        case 422 if _is_another(status, details):
+            return Conflict(text, after_s=0)
+        case _ if 400 <= code < 500:
+            return Invalid(text)
+        case _:
+            return Unreachable(text, after_s=after_s or None)
+
+
+def _is_another(status: wire.Status, details: wire.Details) -> bool:
+    """A patch was refused because the object has another uid or version than it says."""
+    return any(c.field == "metadata.uid" for c in details.causes) or "testing value /metadata/" in status.message
+
+
+def _text(e: BaseException) -> str:
+    return one_line(f"{type(e).__name__} {e}".strip(), limit=300)
