@@ -17,9 +17,12 @@ _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
 class Site(msgspec.Struct, frozen=True, kw_only=True):
-    """What pairing must know of the settings: which clusters have workers without pods."""
+    """What pairing must know besides the facts."""
 
     hybrid: frozenset[str] = frozenset()
+    """Clusters whose workers may have no pod."""
+    refused: frozenset[str] = frozenset()
+    """The uids of Holds that count for nobody."""
     nodename_label: str = keys.SLURM_NODE_NAME
 
 
@@ -49,7 +52,7 @@ def pair(table: FactTable, key: WorkerKey, site: Site) -> Worker:
         desired=table.desired.get(key),
         wrote=table.wrote.get(key),
     )
-    return msgspec.structs.replace(worker, holds=_holds_on(worker, table.holds[cluster].values()))
+    return msgspec.structs.replace(worker, holds=_holds_on(worker, table.holds[cluster].values(), site))
 
 
 def believed(worker: Worker) -> SlurmNode | None:
@@ -107,5 +110,6 @@ def _as_of(health: Mapping[tuple[str, str], object], source: str, of: str) -> da
     return getattr(health.get((source, of)), "complete_as_of", None)
 
 
-def _holds_on(worker: Worker, holds: Collection[KubeHold]) -> list[KubeHold]:
-    return sorted((h for h in holds if h.spec and selects(h.spec.workers, worker)), key=lambda h: (h.namespace, h.name))
+def _holds_on(worker: Worker, holds: Collection[KubeHold], site: Site) -> list[KubeHold]:
+    found = [h for h in holds if h.spec and h.uid not in site.refused and selects(h.spec.workers, worker)]
+    return sorted(found, key=lambda hold: (hold.namespace, hold.name))

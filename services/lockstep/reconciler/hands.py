@@ -76,8 +76,7 @@ class Hands:
             case Protect():
                 return await self._label(worker, action)
             case Unprotect():
-                await self._read_once_more(worker)
-                return await self._label(worker, action)
+                return await self._label(worker, action, await self._read_once_more(worker, action))
             case DrainNode():
                 return await self._drain(worker, action)
             case UndrainNode():
@@ -103,26 +102,27 @@ class Hands:
             case _:
                 assert_never(action)
 
-    async def _read_once_more(self, worker: Worker) -> None:
-        """Before a pod may be taken: its Slurm node again, directly. The pod is fenced by its resourceVersion."""
+    async def _read_once_more(self, worker: Worker, action: Unprotect) -> str:
+        """Before a pod may be taken, both sides again, directly. Returns the version of the pod that was read."""
         node = await self._slurm[worker.cluster].node(worker.name)
         why_not = why_not_empty(node, self._policy)
         if why_not:
             raise Retry(f"not drained after all: {why_not}", after_s=0.5)
+        pod = await self._kube.get_pod(action.namespace, action.pod)
+        if pod is None or pod.metadata.uid != action.uid:
+            raise Retry("the pod is another one by now")
+        return pod.metadata.resource_version
 
-    async def _label(self, worker: Worker, action: Protect | Unprotect) -> Done:
+    async def _label(self, worker: Worker, action: Protect | Unprotect, revision: str | None = None) -> Done:
         protect = isinstance(action, Protect)
-        revision = worker.pod.revision if worker.pod else ""
+        label = {keys.POD_PROTECT: keys.TRUE if protect else None}
         await self._kube.patch_pod_labels(
-            action.namespace,
-            action.pod,
-            {keys.POD_PROTECT: keys.TRUE if protect else None},
-            uid=action.uid,
-            resource_version=None if protect else revision or None,
+            action.namespace, action.pod, label, uid=action.uid, resource_version=revision
         )
+        now = clock.now()
         changed = ProtectionChanged(
-            id=f"{action.uid}:{revision}:{'protected' if protect else 'unprotected'}",
-            at=clock.now(),
+            id=f"{action.uid}:{now.timestamp():.6f}:{'protected' if protect else 'unprotected'}",
+            at=now,
             worker=worker.ref,
             protected=protect,
             why=action.because,

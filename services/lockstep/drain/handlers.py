@@ -1,0 +1,151 @@
+"""Looks at workers whose facts changed, decides, and publishes what is wanted of them."""
+
+from collections.abc import Collection, Iterable, Mapping
+from datetime import datetime
+from typing import NamedTuple
+
+import msgspec
+
+from lockstep.base import clock
+from lockstep.contracts.common import WorkerKey
+from lockstep.contracts.events import Event
+from lockstep.contracts.facts import Desired, KubeHold
+from lockstep.contracts.hold import HoldStatus
+from lockstep.contracts.policy import Policy
+from lockstep.drain.decide import decide
+from lockstep.drain.status import same, status_of
+from lockstep.fleet.drained import WAITS_FOR_A_READ
+from lockstep.fleet.facts import FactTable, Touched
+from lockstep.fleet.holds import view_of
+from lockstep.fleet.pairing import Site, pair, workers_on
+
+
+class Wanted(NamedTuple):
+    """What is to be published: the events first, so that a crash in between repeats them and loses none."""
+
+    events: list[Event]
+    desired: list[Desired]
+
+
+class Drains:
+    """Keeps the desired state of every worker. No I/O: takes what changed, gives what to publish."""
+
+    def __init__(self, table: FactTable, site: Site, clusters: Iterable[str], policy: Policy, epoch: int = 0) -> None:
+        self._table = table
+        self._site = site
+        self._clusters = frozenset(clusters)
+        self._policy = policy
+        self._epoch = epoch
+        self._seen_holds: dict[str, Mapping[str, KubeHold]] = {}
+        self._waiting: set[WorkerKey] = set()
+        """Workers whose drain needs another read, which no fact announces."""
+        self._due: dict[WorkerKey, datetime] = {}
+        """When a deadline or an expiry makes a worker worth a look."""
+
+    def look(self, keys: Iterable[WorkerKey]) -> Wanted:
+        """What is to be published for these workers now."""
+        now = clock.now()
+        events: list[Event] = []
+        desired: list[Desired] = []
+        for key in keys:
+            if key[0] not in self._clusters:
+                continue
+            worker = pair(self._table, key, self._site)
+            decision = decide(worker, self._policy, now)
+            if decision is not None:
+                events += decision.events
+                desired.append(decision.desired)
+            self._note(key, decision.desired if decision else worker.desired, now)
+        return Wanted(events, desired)
+
+    def touched(self, touched: Touched) -> set[WorkerKey]:
+        """The workers that a change may concern."""
+        keys = set(touched.workers)
+        for node in touched.nodes:
+            keys.update(workers_on(self._table, node, self._clusters, self._site))
+        for cluster in touched.scopes & self._clusters:
+            keys.update(self._touched_by_holds(cluster))
+            keys.update(key for key in self._waiting if key[0] == cluster)
+        return keys
+
+    def due(self) -> set[WorkerKey]:
+        """The workers for which time alone has changed something."""
+        now = clock.now()
+        return {key for key, at in self._due.items() if at <= now}
+
+    @property
+    def refused(self) -> frozenset[str]:
+        """The uids of Holds that count for nobody, though their schema is good."""
+        return self._site.refused
+
+    def everybody(self) -> set[WorkerKey]:
+        """All workers, for the sweep."""
+        return self._table.workers()
+
+    def _touched_by_holds(self, cluster: str) -> set[WorkerKey]:
+        before, after = self._seen_holds.get(cluster, {}), dict(self._table.holds[cluster])
+        changed = [hold for i, hold in after.items() if hold != before.get(i)]
+        ended = [before[i] for i in before.keys() - after.keys()]
+        if not changed and not ended:
+            return set()
+        self._seen_holds[cluster] = after
+        self._refuse_what_selects_all(cluster)
+        keys: set[WorkerKey] = set()
+        for hold in [*changed, *ended]:
+            names = hold.spec.workers.names if hold.spec else None
+            if names is None:
+                return self._table.workers(cluster)
+            keys.update((cluster, name) for name in names)
+        return keys
+
+    def _refuse_what_selects_all(self, cluster: str) -> None:
+        """A label selector that takes every worker is a slip, not a wish; once accepted, a Hold stays what it is."""
+        bare = msgspec.structs.replace(self._site, refused=frozenset())
+        workers = [pair(self._table, key, bare) for key in self._table.workers(cluster)]
+        new = [h for h in self._table.holds[cluster].values() if not h.accepted and h.spec and h.spec.workers.selector]
+        all_of_them = {h.uid for h in new if len(workers) > 1 and all(h in w.holds for w in workers)}
+        others = {uid for uid in self._site.refused if uid not in {h.uid for h in new}}
+        self._site = msgspec.structs.replace(self._site, refused=frozenset(others | all_of_them))
+
+    def _note(self, key: WorkerKey, desired: Desired | None, now: datetime) -> None:
+        waits = desired is not None and (desired.why_not in WAITS_FOR_A_READ)
+        (self._waiting.add if waits else self._waiting.discard)(key)
+        moments = [m for h in (desired.holds if desired else []) for m in (h.until, h.deadline) if m and m > now]
+        if moments:
+            self._due[key] = min(moments)
+        else:
+            self._due.pop(key, None)
+
+
+class Statuses:
+    """Which Hold resources must be told something new. No I/O either."""
+
+    def __init__(self, table: FactTable) -> None:
+        self._table = table
+        self._told: dict[str, HoldStatus] = {}
+
+    def news(self, refused: Collection[str]) -> list[tuple[KubeHold, HoldStatus]]:
+        """The Holds whose status is not what was last told."""
+        now = clock.now()
+        on: dict[str, list[Desired]] = {}
+        for desired in self._table.desired.values():
+            for view in desired.holds:
+                on.setdefault(view.id, []).append(desired)
+        found = []
+        for holds in self._table.holds.values():
+            for hold in holds.values():
+                view = view_of(hold)
+                selected = on.get(view.id, []) if view else []
+                status = status_of(hold, selected, refused=hold.uid in refused, now=now)
+                if hold.deleting_since is None and not same(self._told.get(hold.uid), status):
+                    found.append((hold, status))
+        return found
+
+    def told(self, hold: KubeHold, status: HoldStatus) -> None:
+        """Remembers what was written."""
+        self._told[hold.uid] = status
+
+    def tidy(self) -> None:
+        """Forgets Holds that are gone."""
+        there = {hold.uid for holds in self._table.holds.values() for hold in holds.values()}
+        self._told = {uid: status for uid, status in self._told.items() if uid in there}
