@@ -7,7 +7,6 @@ import sys
 from . import build, leftovers, needs, packages, paths
 from .build import KUBERNETES
 from .lab import Lab, LabError, clean
-from .lock import LockedError
 
 
 def main(arguments: list[str]) -> int:
@@ -34,7 +33,7 @@ def main(arguments: list[str]) -> int:
         parser.error(f"unknown: {' '.join(rest)}")
     try:
         return _run(options, arguments[1:])
-    except (LabError, LockedError, packages.PackagesError, build.BuildError, TimeoutError) as error:
+    except (RuntimeError, TimeoutError, FileNotFoundError) as error:
         print(error, file=sys.stderr)
         return 1
 
@@ -43,7 +42,9 @@ def _run(options: argparse.Namespace, rest: list[str]) -> int:
     match options.command:
         case "up":
             lab = Lab.up(options.profile, options.nodes, options.slurm, options.workers, wait=not options.no_wait)
-            print(f"export KUBECONFIG={lab.kube.kubeconfig}\nexport NATS_URL={lab.nats.url}\nexport SLURMRESTD_URL={lab.slurm.url}")
+            print(f"export KUBECONFIG={lab.kube.kubeconfig}")
+            print(f"export NATS_URL={lab.nats.url}")
+            print(f"export SLURMRESTD_URL={lab.slurm.url}")
         case "down":
             clean(wait=not options.no_wait)
         case "status":

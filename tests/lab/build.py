@@ -78,9 +78,7 @@ CONTAINERD = Program(
     tags="no_btrfs,no_devmapper,no_zfs",
 )
 
-COREDNS = Program(
-    name="coredns", version=versions.COREDNS, packages=("github.com/coredns/coredns",), minutes=2.5
-)
+COREDNS = Program(name="coredns", version=versions.COREDNS, packages=("github.com/coredns/coredns",), minutes=2.5)
 
 ALL = (KUBERNETES, CONTAINERD, COREDNS)
 

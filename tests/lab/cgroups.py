@@ -1,6 +1,6 @@
 """The lab's folders in the cgroup file systems, version 1 and 2.
 
-Every pod of the lab runs below ``/lockstep-lab/NODE``. That is how its processes are found and ended whatever else died.
+Every pod of the lab runs below ``/lockstep-lab/NODE``. So its processes are found and ended, whatever else died.
 """
 
 import contextlib

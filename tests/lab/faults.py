@@ -6,19 +6,21 @@ Processes are named as in ``status``: ``etcd``, ``kube-apiserver``, ``kubelet-1`
 
 import contextlib
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from . import ports
 from .kube import Kube
+from .nodes import Node
 from .processes import Processes
 
 
 class Faults:
     """What can go wrong, on order."""
 
-    def __init__(self, processes: Processes, kube: Kube) -> None:
-        """Act on these processes and this cluster."""
+    def __init__(self, processes: Processes, kube: Kube, nodes: Sequence[Node]) -> None:
+        """Act on these processes, this cluster and its real nodes."""
         self._processes, self._kube = processes, kube
+        self._nodes = {node.name: node for node in nodes}
 
     def kill(self, name: str) -> None:
         """End a process without warning; ``restart`` brings it back."""
@@ -44,6 +46,14 @@ class Faults:
             yield
         finally:
             self.cont(name)
+
+    def power_off(self, node: str) -> None:
+        """End everything on a real node without warning; Kubernetes calls it NotReady some 40 s later."""
+        self._nodes[node].power_off()
+
+    def power_on(self, node: str) -> None:
+        """Start the node again, and wait until it is Ready."""
+        self._nodes[node].power_on(self._kube)
 
     def restart_apiserver(self) -> None:
         """Kill the API server, start it again and wait until it is ready: every watch ends, its caches are empty."""

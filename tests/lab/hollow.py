@@ -1,15 +1,12 @@
 """Nodes without kubelet, a thousand if need be, and the small loop that plays kubelet for them.
 
-For scale only: a bound pod is called Running and Ready at once, a deleted one is removed at once, no container ever runs.
+For scale only: a bound pod is called Running and Ready at once, a deleted one is removed at once, nothing ever runs.
 The loop is the lab's process ``hollow``: one watch on all pods, eight connections for the writes.
 """
 
-import contextlib
 import http.client
 import json
-import ssl
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -20,10 +17,13 @@ from . import paths, ports
 from .kube import Kube
 from .processes import Processes
 from .progress import step
+from .rest import ApiError, Rest
 
 NAME = "hollow"
 _WRITERS = 8
 _CAPACITY = {"cpu": "64", "memory": "512Gi", "pods": "110", "ephemeral-storage": "1Ti", "nvidia.com/gpu": "8"}
+_GONE_ON = (404, 409, 422)
+"""Statuses that mean that the pod has changed or gone meanwhile; its next event is on the way."""
 _READY = ("Initialized", "ContainersReady", "Ready")
 
 
@@ -38,10 +38,16 @@ def up(processes: Processes, kube: Kube, count: int) -> None:
 
 
 def node(number: int) -> dict[str, Any]:
-    """A Node object that is Ready, with eight GPUs. The API server keeps a status that is sent along at the creation."""
+    """A Node object that is Ready, with eight GPUs; the API server keeps a status that comes with the creation."""
     name, now = f"node-{number}", _now()
     conditions = [
-        {"type": kind, "status": "True" if kind == "Ready" else "False", "reason": "Hollow", "lastHeartbeatTime": now, "lastTransitionTime": now}
+        {
+            "type": kind,
+            "status": "True" if kind == "Ready" else "False",
+            "reason": "Hollow",
+            "lastHeartbeatTime": now,
+            "lastTransitionTime": now,
+        }
         for kind in ("Ready", "MemoryPressure", "DiskPressure", "PIDPressure")
     ]
     return {
@@ -59,8 +65,15 @@ def node(number: int) -> dict[str, Any]:
                 {"type": "InternalIP", "address": ports.node_address(number)},
                 {"type": "Hostname", "address": name},
             ],
-            "nodeInfo": {"kubeletVersion": "v1.36.3", "containerRuntimeVersion": "hollow://1", "operatingSystem": "linux", "architecture": "amd64"}
-            | dict.fromkeys(("bootID", "kernelVersion", "kubeProxyVersion", "machineID", "osImage", "systemUUID"), "hollow"),
+            "nodeInfo": {
+                "kubeletVersion": "v1.36.3",
+                "containerRuntimeVersion": "hollow://1",
+                "operatingSystem": "linux",
+                "architecture": "amd64",
+            }
+            | dict.fromkeys(
+                ("bootID", "kernelVersion", "kubeProxyVersion", "machineID", "osImage", "systemUUID"), "hollow"
+            ),
         },
     }
 
@@ -68,13 +81,9 @@ def node(number: int) -> dict[str, Any]:
 class Loop:
     """Plays kubelet for every bound pod, until it is killed."""
 
-    def __init__(self, server: str, token: str, authority: Path) -> None:
-        """Talk to this API server as its administrator."""
-        host, _, port = server.removeprefix("https://").partition(":")
-        self._address = host, int(port)
-        self._headers = {"Authorization": f"Bearer {token}"}
-        self._tls = ssl.create_default_context(cafile=str(authority))
-        self._own = threading.local()
+    def __init__(self, rest: Rest) -> None:
+        """Act through this client, as administrator."""
+        self._rest = rest
         self._addresses = _addresses()
         self._started: set[str] = set()
 
@@ -85,25 +94,21 @@ class Loop:
                 try:
                     for pod in self._pods():
                         pool.submit(self._act, pod)
-                except (OSError, http.client.HTTPException, ValueError, KeyError) as error:
+                except (OSError, http.client.HTTPException, ApiError, ValueError, KeyError) as error:
                     print(f"listing again: {error!r}", flush=True)
                     time.sleep(0.5)
 
     def _pods(self) -> Iterator[dict[str, Any]]:
-        """Every pod that is there, then every change."""
-        found = self._request("GET", "/api/v1/pods?fieldSelector=spec.nodeName!=")
+        """Every bound pod that is there, then every change."""
+        path = "/api/v1/pods?fieldSelector=spec.nodeName!="
+        found = self._rest.request("GET", path)
         yield from found["items"]
-        version = found["metadata"]["resourceVersion"]
-        path = f"/api/v1/pods?watch=1&fieldSelector=spec.nodeName!=&resourceVersion={version}&timeoutSeconds=600"
-        connection = self._connect(timeout_s=700)
-        with contextlib.closing(connection):
-            connection.request("GET", path, headers=self._headers)
-            for line in connection.getresponse():
-                change = json.loads(line)
-                if change["type"] == "ERROR":
-                    raise ValueError(str(change["object"]))
-                if change["type"] != "DELETED":
-                    yield change["object"]
+        since = found["metadata"]["resourceVersion"]
+        for change in self._rest.watch(f"{path}&watch=1&resourceVersion={since}&timeoutSeconds=600", timeout_s=700):
+            if change["type"] == "ERROR":
+                raise ValueError(str(change["object"]))
+            if change["type"] != "DELETED":
+                yield change["object"]
 
     def _act(self, pod: dict[str, Any]) -> None:
         meta = pod["metadata"]
@@ -111,13 +116,16 @@ class Loop:
         try:
             if "deletionTimestamp" in meta:
                 if meta.get("deletionGracePeriodSeconds") != 0:
-                    self._request("DELETE", path, {"gracePeriodSeconds": 0, "preconditions": {"uid": meta["uid"]}})
+                    now = {"gracePeriodSeconds": 0, "preconditions": {"uid": meta["uid"]}}
+                    self._rest.request("DELETE", path, now)
             elif pod["status"].get("phase") == "Pending" and meta["uid"] not in self._started:
                 self._started.add(meta["uid"])
-                self._request("PATCH", f"{path}/status", {"metadata": {"uid": meta["uid"]}, "status": self._running(pod)})
-        except (OSError, http.client.HTTPException, ValueError) as error:
+                patch = {"metadata": {"uid": meta["uid"]}, "status": self._running(pod)}
+                self._rest.request("PATCH", f"{path}/status", patch, kind="application/strategic-merge-patch+json")
+        except (OSError, http.client.HTTPException, ApiError) as error:
             self._started.discard(meta["uid"])
-            print(f"{path}: {error!r}", flush=True)
+            if not (isinstance(error, ApiError) and error.status in _GONE_ON):
+                print(f"{path}: {error!r}", flush=True)
 
     def _running(self, pod: dict[str, Any]) -> dict[str, Any]:
         now, address = _now(), next(self._addresses)
@@ -142,26 +150,6 @@ class Loop:
             ],
         }
 
-    def _request(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
-        """One request over this thread's own connection; 404, 409 and 422 mean that the pod has gone on meanwhile."""
-        kind = "application/strategic-merge-patch+json" if method == "PATCH" else "application/json"
-        connection = getattr(self._own, "connection", None)
-        if connection is None:
-            connection = self._own.connection = self._connect(timeout_s=30)
-        try:
-            connection.request(method, path, body and json.dumps(body), self._headers | {"Content-Type": kind})
-            answer = connection.getresponse()
-            content = answer.read()
-        except (OSError, http.client.HTTPException):
-            self._own.connection = None
-            raise
-        if answer.status >= 400 and answer.status not in (404, 409, 422):
-            raise ValueError(f"{answer.status} {content[:300]!r}")
-        return json.loads(content)
-
-    def _connect(self, timeout_s: float) -> http.client.HTTPSConnection:
-        return http.client.HTTPSConnection(*self._address, context=self._tls, timeout=timeout_s)
-
 
 def _addresses() -> Iterator[str]:
     """Addresses for pods, over and over; nobody can reach them."""
@@ -178,7 +166,7 @@ def _now() -> str:
 def main(server: str, kubeconfig: str, authority: str) -> None:
     """Run the loop with the token of a kubeconfig that the lab wrote."""
     token = json.loads(Path(kubeconfig).read_text())["users"][0]["user"]["token"]
-    Loop(server, token, Path(authority)).run()
+    Loop(Rest(server, token, Path(authority))).run()
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""Container images without a registry: root file systems and Dockerfiles in, OCI archives in the cache, loaded on every node.
+"""Container images without a registry: root file systems and Dockerfiles become archives, loaded on every node.
 
-An archive is written here directly: one layer, one config, one manifest. It is cached under its content's key, so a
-second run only loads it. Dockerfiles are built by buildah upon a base image that is debootstrapped under its upstream tag.
+An archive of a folder is written here: one layer, one config, one manifest. It is cached under its content's key, so a
+second run only loads it. Dockerfiles are built by buildah upon a base image, debootstrapped under its upstream tag.
 """
 
 import hashlib
@@ -11,15 +11,22 @@ import os
 import shutil
 import subprocess
 import tarfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from . import paths, versions
 from .nodes import Node
 from .progress import step, together
+from .rootfs import mirror
 
 _ARCHIVES = paths.CACHE / "images"
-_BUILDAH = ("buildah", "--storage-driver=vfs", f"--root={paths.CACHE / 'buildah'}", f"--runroot={paths.RUN / 'buildah'}")
+_BUILDAH = (
+    "buildah",
+    "--storage-driver=vfs",
+    f"--root={paths.CACHE / 'buildah'}",
+    f"--runroot={paths.RUN / 'buildah'}",
+)
 
 
 def pause() -> Path:
@@ -62,7 +69,7 @@ def image_from_rootfs(
 
 def load(archive: Path, nodes: Sequence[Node]) -> None:
     """Import an archive on all nodes at once."""
-    together(*(lambda node=node: node.ctr("images", "import", "--local", archive) for node in nodes))  # type: ignore[misc]
+    together(*(partial(node.ctr, "images", "import", "--local", archive) for node in nodes))
 
 
 def load_all(archives: Sequence[Path], nodes: Sequence[Node]) -> None:
@@ -72,7 +79,9 @@ def load_all(archives: Sequence[Path], nodes: Sequence[Node]) -> None:
             load(archive, nodes)
 
 
-def write_archive(root: Path, tag: str, archive: Path, *, excludes: Sequence[str] = (), entrypoint: Sequence[str] = ()) -> None:
+def write_archive(
+    root: Path, tag: str, archive: Path, *, excludes: Sequence[str] = (), entrypoint: Sequence[str] = ()
+) -> None:
     """Write an OCI archive with one uncompressed layer; complete or not at all."""
     archive.parent.mkdir(parents=True, exist_ok=True)
     layer = archive.with_suffix(".layer")
@@ -86,7 +95,10 @@ def write_archive(root: Path, tag: str, archive: Path, *, excludes: Sequence[str
     config = {
         "architecture": _architecture(),
         "os": "linux",
-        "config": {"Env": ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"], "Entrypoint": list(entrypoint)},
+        "config": {
+            "Env": ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"],
+            "Entrypoint": list(entrypoint),
+        },
         "rootfs": {"type": "layers", "diff_ids": [writer.digest]},
     }
     media = "application/vnd.oci.image"
@@ -116,12 +128,18 @@ def base_image() -> None:
     if _run(*_BUILDAH, "images", "--quiet", versions.BASE, check=False).strip():
         return
     with step(f"base image {versions.BASE}"):
-        from .rootfs import mirror
-
         root = paths.CACHE / f".base-{versions.BASE_SUITE}"
         shutil.rmtree(root, ignore_errors=True)
         script = "/usr/share/debootstrap/scripts/sid"
-        _run("debootstrap", "--variant=minbase", "--include=ca-certificates", versions.BASE_SUITE, str(root), mirror(), script)
+        _run(
+            "debootstrap",
+            "--variant=minbase",
+            "--include=ca-certificates",
+            versions.BASE_SUITE,
+            str(root),
+            mirror(),
+            script,
+        )
         container = _run(*_BUILDAH, "from", "scratch").strip()
         _run(*_BUILDAH, "add", "--quiet", container, str(root), "/")
         _run(*_BUILDAH, "config", "--cmd", "bash", container)
@@ -165,7 +183,7 @@ class _Hashed(io.RawIOBase):
         return f"sha256:{self._sha.hexdigest()}"
 
 
-def _blob(blobs: dict[str, bytes], content: dict[str, object], media: str) -> dict[str, object]:
+def _blob(blobs: dict[str, bytes], content: Mapping[str, object], media: str) -> dict[str, object]:
     data = json.dumps(content).encode()
     digest = hashlib.sha256(data).hexdigest()
     blobs[digest] = data

@@ -6,10 +6,10 @@ with static tokens (the lab's own components) or with service accounts (everythi
 
 import json
 import os
-import ssl
 import subprocess
 import urllib.request
 from functools import cached_property
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,8 @@ from . import paths, ports
 from .build import KUBERNETES
 from .pki import Pki
 from .processes import Processes
-from .progress import step, together, wait_for
+from .progress import step, wait_for
+from .rest import ApiError, Rest
 
 ACCOUNTS = "lockstep-lab"
 """Namespace of the service accounts that ``token_for`` makes."""
@@ -56,7 +57,13 @@ class Kube:
         """
         with step("Kubernetes control plane"):
             self._pki.create(nodes)
-            for user in ("admin", "system:kube-controller-manager", "system:kube-scheduler", "system:kube-proxy", "coredns"):
+            for user in (
+                "admin",
+                "system:kube-controller-manager",
+                "system:kube-scheduler",
+                "system:kube-proxy",
+                "coredns",
+            ):
                 self._pki.kubeconfig(user, self.server)
             self._start_etcd()
             self._start_apiserver()
@@ -83,9 +90,8 @@ class Kube:
     def ready(self) -> bool:
         """Whether the API server answers that it is ready."""
         try:
-            with urllib.request.urlopen(f"{self.server}/readyz", context=self._tls, timeout=5) as answer:
-                return bool(answer.status == 200)
-        except OSError:
+            return bool(self._rest.request("GET", "/readyz") == "ok")
+        except (OSError, HTTPException, ApiError):
             return False
 
     def kubectl(self, *arguments: str, input: str | None = None, check: bool = True) -> str:  # noqa: A002
@@ -117,23 +123,8 @@ class Kube:
         return self.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", input=text)
 
     def request(self, method: str, path: str, body: Any = None, *, kind: str = "application/json") -> Any:
-        """One HTTP request as administrator, without starting kubectl: milliseconds instead of tenths of a second.
-
-        Args:
-            method: GET, POST, PATCH, DELETE.
-            path: With query, such as ``/api/v1/nodes?limit=5``.
-            body: Sent as JSON.
-            kind: Content type; a patch's kind.
-
-        Raises:
-            urllib.error.HTTPError: The answer's status is 400 or more.
-        """
-        request = urllib.request.Request(self.server + path, method=method)
-        request.add_header("Authorization", f"Bearer {self._pki.token('admin')}")
-        request.add_header("Content-Type", kind)
-        data = None if body is None else json.dumps(body).encode()
-        with urllib.request.urlopen(request, data, context=self._tls, timeout=30) as answer:
-            return json.loads(answer.read())
+        """One HTTP request as administrator, without starting kubectl; see ``Rest.request``."""
+        return self._rest.request(method, path, body, kind=kind)
 
     def token_for(self, name: str) -> str:
         """Token of a user made for a test: the service account ``name`` in the namespace ``lockstep-lab``.
@@ -148,7 +139,7 @@ class Kube:
         return self.kubectl("-n", ACCOUNTS, "create", "token", name, "--duration=24h").strip()
 
     def revoke(self, name: str) -> None:
-        """Make all tokens of ``token_for(name)`` worthless; the API server may accept them for 10 s more (its cache)."""
+        """Make all tokens of ``token_for(name)`` worthless; the API server's cache accepts them for 10 s more."""
         self.kubectl("-n", ACCOUNTS, "delete", "serviceaccount", name)
 
     def compact(self) -> int:
@@ -159,8 +150,8 @@ class Kube:
         return revision
 
     @cached_property
-    def _tls(self) -> ssl.SSLContext:
-        return ssl.create_default_context(cafile=str(self.authority))
+    def _rest(self) -> Rest:
+        return Rest(self.server, self._pki.token("admin"), self.authority)
 
     def _start_etcd(self) -> None:
         client, peer = (f"http://{ports.LOOPBACK}:{port}" for port in (ports.ETCD, ports.ETCD_PEER))
@@ -210,36 +201,32 @@ class Kube:
 
     def _start_controllers(self, *, hollow: bool) -> None:
         """Start controller manager and scheduler; without leader election, since each is alone."""
-        common = [f"--bind-address={ports.LOOPBACK}", "--leader-elect=false", "--kube-api-qps=200", "--kube-api-burst=400"]
-        manager = self.component_kubeconfig("system:kube-controller-manager")
-        scheduler = self.component_kubeconfig("system:kube-scheduler")
-        together(
-            lambda: self._processes.start(
-                "kube-controller-manager",
-                [
-                    KUBERNETES.path("kube-controller-manager"),
-                    f"--kubeconfig={manager}",
-                    f"--authentication-kubeconfig={manager}",
-                    f"--authorization-kubeconfig={manager}",
-                    f"--secure-port={ports.CONTROLLER_MANAGER}",
-                    f"--root-ca-file={self.authority}",
-                    f"--service-account-private-key-file={self._pki.file('service-accounts.key')}",
-                    "--use-service-account-credentials=true",
-                    f"--node-monitor-grace-period={'24h' if hollow else '40s'}",
-                    *common,
-                ],
-            ),
-            lambda: self._processes.start(
-                "kube-scheduler",
-                [
-                    KUBERNETES.path("kube-scheduler"),
-                    f"--kubeconfig={scheduler}",
-                    f"--authentication-kubeconfig={scheduler}",
-                    f"--authorization-kubeconfig={scheduler}",
-                    f"--secure-port={ports.SCHEDULER}",
-                    *common,
-                ],
-            ),
+
+        def common(user: str) -> list[str]:
+            kubeconfig = self.component_kubeconfig(user)
+            flags = ("kubeconfig", "authentication-kubeconfig", "authorization-kubeconfig")
+            limits = ("--leader-elect=false", "--kube-api-qps=200", "--kube-api-burst=400")
+            return [f"--bind-address={ports.LOOPBACK}", *limits, *(f"--{flag}={kubeconfig}" for flag in flags)]
+
+        self._processes.start(
+            "kube-controller-manager",
+            [
+                KUBERNETES.path("kube-controller-manager"),
+                *common("system:kube-controller-manager"),
+                f"--secure-port={ports.CONTROLLER_MANAGER}",
+                f"--root-ca-file={self.authority}",
+                f"--service-account-private-key-file={self._pki.file('service-accounts.key')}",
+                "--use-service-account-credentials=true",
+                f"--node-monitor-grace-period={'24h' if hollow else '40s'}",
+            ],
+        )
+        self._processes.start(
+            "kube-scheduler",
+            [
+                KUBERNETES.path("kube-scheduler"),
+                *common("system:kube-scheduler"),
+                f"--secure-port={ports.SCHEDULER}",
+            ],
         )
 
 

@@ -67,11 +67,17 @@ class Lab:
         self.workers = Workers(self.kube, self.slurm)
         """Worker pods; only real kubelets run them."""
         self.nats = Nats(self.processes)
-        self.fail = Faults(self.processes, self.kube)
+        self.fail = Faults(self.processes, self.kube, self.nodes)
 
     @classmethod
     def up(
-        cls, profile: Profile | None = None, nodes: int = 3, slurm: str = "26.05", workers: int | None = None, *, wait: bool = True
+        cls,
+        profile: Profile | None = None,
+        nodes: int = 3,
+        slurm: str = "26.05",
+        workers: int | None = None,
+        *,
+        wait: bool = True,
     ) -> "Lab":
         """Start the lab, or attach to the one that runs if it is what is asked for; another one is ended first.
 
@@ -79,7 +85,7 @@ class Lab:
             profile: Real kubelets, or hollow nodes. Default: kubelets where the machine can run them.
             nodes: How many Kubernetes nodes.
             slurm: Slurm's version, 26.05 or 24.11.
-            workers: How many workers: pods on kubelets, processes beside hollow nodes. Default: one a kubelet, else none.
+            workers: How many: pods on kubelets, processes beside hollow nodes. Default: one a kubelet, else none.
             wait: Wait for a command that is changing the lab; otherwise ``lock.LockedError``.
 
         Raises:
@@ -196,7 +202,7 @@ def prepare(shape: Shape) -> None:
     if lacking:
         raise LabError("\n".join(["the lab cannot run here:", *(f"  {need.what}: {need.hint}" for need in lacking)]))
     if build.missing():
-        say("First run: Kubernetes, containerd and Slurm are built once, 12 to 15 minutes on two cores; later about 40 s.")
+        say("First run: Kubernetes, containerd and more are built once, 12 to 15 minutes on two cores; later 15 s.")
     packages.install()
     together(build.build_all, partial(slurm_rootfs, shape.slurm))
 

@@ -111,15 +111,15 @@ def _clean_table(tool: str, table: str, lines: list[str]) -> None:
     """
     ours = [line.split()[0][1:] for line in lines if line.startswith(":") and _CHAINS.match(line[1:])]
     rules = [line for line in lines if line.startswith("-A ")]
-    leads = [
-        rule for rule in rules if rule.split()[1] not in ours and (_COMMENT in rule or _target(rule) in ours)
-    ]
+    leads = [rule for rule in rules if rule.split()[1] not in ours and (_COMMENT in rule or _target(rule) in ours)]
     if not ours and not leads:
         return
     script = [f"*{table}", *(f":{name} - [0:0]" for name in ours), *("-D" + rule[2:] for rule in leads)]
     script += [f"-X {name}" for name in ours]
     text = "\n".join([*script, "COMMIT", ""])
-    subprocess.run([f"{tool}-restore", "-w", "--noflush"], input=text, text=True, check=True, capture_output=True, env=_env())
+    subprocess.run(
+        [f"{tool}-restore", "-w", "--noflush"], input=text, text=True, check=True, capture_output=True, env=_env()
+    )
 
 
 def _target(rule: str) -> str:

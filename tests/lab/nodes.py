@@ -1,12 +1,13 @@
 """Real Kubernetes nodes: a kubelet and a containerd each, several on one machine.
 
 Every node lives in a mount namespace of its own, held by a small process (``node-1``). In it the usual folders
-(/var/lib/kubelet, /run/containerd, …) are the node's own, so kubelet and containerd run with their ordinary paths and do
-not see each other; and when its last process has ended, all its mounts are gone with it, whatever crashed before.
+(/var/lib/kubelet, /run/containerd, …) are the node's own: kubelet and containerd run with their ordinary paths and do
+not see those of the next node. When its last process has ended, all its mounts are gone with it, whatever crashed.
 """
 
 import contextlib
 import json
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -47,7 +48,7 @@ class Node:
 
     @property
     def socket(self) -> Path:
-        """containerd's socket, as the machine sees it."""
+        """Containerd's socket, as the machine sees it."""
         return self.state / "run" / "containerd.sock"
 
     def start_containerd(self) -> None:
@@ -61,13 +62,17 @@ class Node:
         self._processes.start(self.name, ["unshare", "--mount", "--propagation=private", "sh", "-c", script])
         wait_for(f"mounts of {self.name}", self._mounted, 10, 0.01)
         path = f"{CONTAINERD.folder}:/usr/sbin:/usr/bin:/sbin:/bin"
-        self._processes.start(self.containerd, self._inside(CONTAINERD.path("containerd"), "--config", config), env={"PATH": path})
+        self._processes.start(
+            self.containerd, self._inside(CONTAINERD.path("containerd"), "--config", config), env={"PATH": path}
+        )
         wait_for(f"{self.containerd} (log: {self._processes.log(self.containerd)})", self._containerd_ready, 30)
 
     def start_kubelet(self, kube: Kube) -> None:
         """Start the kubelet; it registers by itself. Needs containerd and the API server."""
         root = cgroups.create(self.name)
-        config = paths.write(self.state / "kubelet.json", json.dumps(kubelet_config(self.address, root, kube), indent=1))
+        config = paths.write(
+            self.state / "kubelet.json", json.dumps(kubelet_config(self.address, root, kube), indent=1)
+        )
         self._processes.start(
             self.kubelet,
             self._inside(
@@ -82,20 +87,26 @@ class Node:
 
     def ctr(self, *arguments: str | Path) -> str:
         """Run containerd's client in the namespace that the kubelet's images and containers are in."""
-        argv = [CONTAINERD.path("ctr"), "--address", self.socket, "-n", "k8s.io", *arguments]
+        argv = list(map(str, [CONTAINERD.path("ctr"), "--address", self.socket, "-n", "k8s.io", *arguments]))
         answer = subprocess.run(argv, capture_output=True, text=True, check=False)
         if answer.returncode != 0:
             raise RuntimeError(f"ctr {' '.join(map(str, arguments))} on {self.name}: {answer.stderr.strip()}")
         return answer.stdout
 
-    def down(self) -> None:
-        """End kubelet, containerd and all pods of this node, and remove its cgroups; whatever state it was in."""
+    def power_off(self) -> None:
+        """End kubelet, containerd and all pods at once, as when a machine loses its power: nobody is told."""
         for name in (self.kubelet, self.containerd):
-            with contextlib.suppress(OSError):
-                self._processes.stop(name, timeout_s=2)
+            self._processes.kill(name)
         cgroups.remove(self.name)
-        self._processes.sweep(self.containerd)
-        self._processes.sweep(self.name)
+        for name in (self.containerd, self.name):
+            self._processes.sweep(name)
+        shutil.rmtree(self.state / "run")
+
+    def power_on(self, kube: Kube) -> None:
+        """Start the node again, with its images and disks; ready when Kubernetes says so."""
+        self.start_containerd()
+        self.start_kubelet(kube)
+        wait_registered(kube, [self])
 
     def _inside(self, *argv: str | Path) -> list[str | Path]:
         """The command that runs in the node's mount namespace."""
@@ -109,22 +120,23 @@ class Node:
         self._processes.pid(self.containerd)
         if not self.socket.is_socket():
             return False
-        argv = [CONTAINERD.path("ctr"), "--address", self.socket, "--connect-timeout", "2s", "version"]
+        argv = [str(CONTAINERD.path("ctr")), "--address", str(self.socket), "--connect-timeout", "2s", "version"]
         return subprocess.run(argv, capture_output=True, check=False).returncode == 0
 
 
 def prepare_machine() -> None:
     """Create the mount points that this machine does not have; ``clean_machine`` removes exactly those."""
-    missing = {place for place in _OWN_FOLDERS if not Path(place).exists()} | set(made_mount_points())
+    wanted = {folder for place in _OWN_FOLDERS for folder in (Path(place), *Path(place).parents)}
+    missing = {str(folder) for folder in wanted if not folder.exists()} | set(made_mount_points())
     paths.write(_MADE, json.dumps(sorted(missing)))
-    for place in missing:
+    for place in _OWN_FOLDERS:
         Path(place).mkdir(parents=True, exist_ok=True)
 
 
 def clean_machine() -> None:
     """Remove what nodes leave on the machine itself: mount points made for them, and cgroups."""
     cgroups.remove()
-    for place in made_mount_points():
+    for place in reversed(made_mount_points()):
         with contextlib.suppress(OSError):
             Path(place).rmdir()
     _MADE.unlink(missing_ok=True)
@@ -142,20 +154,28 @@ def made_mount_points() -> list[str]:
 def wait_registered(kube: Kube, nodes: list[Node], timeout_s: float = 90) -> None:
     """Wait until every node is Ready."""
     with step(f"{len(nodes)} kubelets ready"):
-        for node in nodes:
-            wait_for(f"{node.name} registered", lambda name=node.name: kube.kubectl("get", "node", name, check=False), timeout_s)
-        kube.kubectl("wait", "--for=condition=Ready", *(f"node/{node.name}" for node in nodes), f"--timeout={timeout_s:g}s")
+        names = {node.name for node in nodes}
+        wait_for(f"nodes {', '.join(sorted(names))}", lambda: names <= _ready_nodes(kube), timeout_s)
+
+
+def _ready_nodes(kube: Kube) -> set[str]:
+    return {
+        node["metadata"]["name"]
+        for node in kube.request("GET", "/api/v1/nodes")["items"]
+        for condition in node["status"].get("conditions", ())
+        if (condition["type"], condition["status"]) == ("Ready", "True")
+    }
 
 
 def containerd_config() -> str:
-    """containerd's configuration (version 3).
+    """Containerd's configuration (version 3).
 
     Without CAP_SYS_RESOURCE nobody may lower an OOM score, and each sandbox would fail with "can't get final child's
     PID from pipe: EOF"; containerd then keeps its own score.
     """
     restrict = "false" if _has_cap_sys_resource() else "true"
     return f"""version = 3
-disabled_plugins = ["io.containerd.snapshotter.v1.erofs", "io.containerd.snapshotter.v1.blockfile", "io.containerd.nri.v1.nri"]
+disabled_plugins = ["io.containerd.nri.v1.nri"]
 
 [grpc]
 address = "/run/containerd/containerd.sock"

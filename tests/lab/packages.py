@@ -56,7 +56,16 @@ def install() -> None:
 
 def _apt(command: str, *packages: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        ["apt-get", "-qq", "-y", "-o", "DPkg::Lock::Timeout=300", command, *(["--no-install-recommends"] if packages else []), *packages],
+        [
+            "apt-get",
+            "-qq",
+            "-y",
+            "-o",
+            "DPkg::Lock::Timeout=300",
+            command,
+            *(["--no-install-recommends"] if packages else []),
+            *packages,
+        ],
         env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"},
         capture_output=True,
         text=True,

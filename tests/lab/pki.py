@@ -42,7 +42,7 @@ class Pki:
         _openssl("rsa", "-in", self._key("service-accounts"), "-pubout", "-out", str(self.file("service-accounts.pub")))
         users = _COMPONENTS | {f"system:node:node-{number}": "system:nodes" for number in range(1, nodes + 1)}
         tokens = {user: secrets.token_hex(16) for user in users}
-        rows = [f'{token},{user},{user}{f",{users[user]}" if users[user] else ""}' for user, token in tokens.items()]
+        rows = [f"{token},{user},{user}{f',{users[user]}' if users[user] else ''}" for user, token in tokens.items()]
         paths.write(self.file("tokens.csv"), "\n".join(rows) + "\n", mode=0o600)
         paths.write(self.file("tokens.json"), json.dumps(tokens), mode=0o600)
 

@@ -182,20 +182,20 @@ class Processes:
         for name in self.names():
             (self._records / f"{name}.json").unlink(missing_ok=True)
 
-    def sweep(self, prefix: str = "") -> None:
-        """Kill every marked process whose name starts with ``prefix``, recorded or not."""
+    def sweep(self, name: str = "") -> None:
+        """Kill every marked process of this name (of any name, without), recorded or not."""
         deadline = time.monotonic() + 10
-        while (found := dict(marked(prefix, self._state))) and time.monotonic() < deadline:
+        while (found := dict(marked(name, self._state))) and time.monotonic() < deadline:
             for pid in found:
                 _signal(pid, signal.SIGKILL)
             time.sleep(0.05)
 
     def _spawn(self, record: Record) -> int:
-        argv, cwd, who = record.argv, record.cwd, {"user": record.uid, "group": record.gid}
+        argv, cwd, uid, gid = record.argv, record.cwd, record.uid, record.gid
         groups = record.groups if record.groups is not None or record.uid is None else []
         if record.chroot is not None:
             argv = [*_chroot(record, groups), *argv]
-            cwd, who, groups = None, {"user": None, "group": None}, None
+            cwd, uid, gid, groups = None, None, None, None
         self._logs.mkdir(parents=True, exist_ok=True)
         with self.log(record.name).open("ab") as log:
             try:
@@ -208,7 +208,8 @@ class Processes:
                     stderr=log,
                     start_new_session=True,
                     extra_groups=groups,
-                    **who,
+                    user=uid,
+                    group=gid,
                 )
             except OSError as error:
                 raise ProcessError(f"{record.name} cannot be started: {error}") from error
@@ -239,15 +240,17 @@ class Processes:
         return True
 
 
-def marked(prefix: str = "", state: Path = paths.STATE) -> Iterator[tuple[int, str]]:
-    """Pid and name of each living process that carries the mark of this state folder."""
-    mark = f"{MARK}={state}:{prefix}".encode()
+def marked(name: str = "", state: Path = paths.STATE) -> Iterator[tuple[int, str]]:
+    """Pid and name of each living process that carries the mark of this state folder (and name)."""
+    mark = f"{MARK}={state}:".encode()
     for folder in Path("/proc").iterdir():
-        if folder.name.isdigit() and _alive(int(folder.name)):
-            with contextlib.suppress(OSError):
-                for entry in (folder / "environ").read_bytes().split(b"\0"):
-                    if entry.startswith(mark):
-                        yield int(folder.name), entry.decode().rpartition(":")[2]
+        if not folder.name.isdigit() or not _alive(int(folder.name)):
+            continue
+        with contextlib.suppress(OSError):
+            for entry in (folder / "environ").read_bytes().split(b"\0"):
+                found = entry.removeprefix(mark).decode(errors="replace")
+                if entry.startswith(mark) and name in ("", found):
+                    yield int(folder.name), found
 
 
 def _chroot(record: Record, groups: list[int] | None) -> list[str]:
@@ -255,7 +258,10 @@ def _chroot(record: Record, groups: list[int] | None) -> list[str]:
     command = ["chroot"]
     if record.uid is not None:
         gid = record.gid if record.gid is not None else record.uid
-        command += [f"--userspec=+{record.uid}:+{gid}", "--groups=" + ",".join(f"+{group}" for group in groups or [gid])]
+        command += [
+            f"--userspec=+{record.uid}:+{gid}",
+            "--groups=" + ",".join(f"+{group}" for group in groups or [gid]),
+        ]
     command.append(str(record.chroot))
     return [*command, "env", "-C", record.cwd] if record.cwd else command
 

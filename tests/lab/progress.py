@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 _lock = threading.Lock()
 _running: list[str] = []
@@ -49,7 +50,7 @@ def together(*jobs: Callable[[], object]) -> None:
 
 def each(work: Callable[[str], object], names: Sequence[str]) -> None:
     """Run the same job for several names in threads."""
-    together(*(lambda name=name: work(name) for name in names))  # type: ignore[misc]
+    together(*(partial(work, name) for name in names))
 
 
 def wait_for(what: str, ready: Callable[[], object], timeout_s: float, pause_s: float = 0.1) -> None:
