@@ -100,6 +100,11 @@ def is_expired(hold: KubeHold, now: datetime) -> bool:
     return hold.spec is not None and hold.spec.expires_at is not None and hold.spec.expires_at <= now
 
 
+def hold_id(hold: KubeHold) -> str:
+    """The stable id of a Hold resource among all holds."""
+    return f"hold/{hold.namespace}/{hold.name}"
+
+
 def view_of(hold: KubeHold) -> HoldView | None:
     """A Hold resource in the one shape that all holds have."""
     if hold.spec is None:
@@ -109,7 +114,7 @@ def view_of(hold: KubeHold) -> HoldView | None:
     if drain.deadline is not None and hold.created_at is not None:
         deadline = hold.created_at + timedelta(seconds=seconds_of(drain.deadline))
     return HoldView(
-        id=f"hold/{hold.namespace}/{hold.name}",
+        id=hold_id(hold),
         hold_class=hold.spec.hold_class,
         owner=one_line(hold.owner, limit=64) or _NOBODY,
         reason=one_line(hold.spec.reason, limit=MAX_REASON),

@@ -16,7 +16,7 @@ from lockstep.drain.decide import decide
 from lockstep.drain.status import same, status_of
 from lockstep.fleet.drained import WAITS_FOR_A_READ
 from lockstep.fleet.facts import FactTable, Touched
-from lockstep.fleet.holds import view_of
+from lockstep.fleet.holds import hold_id
 from lockstep.fleet.pairing import Site, pair, workers_on
 
 
@@ -63,9 +63,10 @@ class Drains:
         keys = set(touched.workers)
         for node in touched.nodes:
             keys.update(workers_on(self._table, node, self._clusters, self._site))
-        for cluster in touched.scopes & self._clusters:
-            keys.update(self._touched_by_holds(cluster))
-            keys.update(key for key in self._waiting if key[0] == cluster)
+        for cluster in touched.clusters & self._clusters:
+            keys.update(self._touched_in(cluster))
+        read = {cluster for _, cluster in touched.sources}
+        keys.update(key for key in self._waiting if key[0] in read)
         return keys
 
     def due(self) -> set[WorkerKey]:
@@ -82,12 +83,13 @@ class Drains:
         """All workers, for the sweep."""
         return self._table.workers()
 
-    def _touched_by_holds(self, cluster: str) -> set[WorkerKey]:
+    def _touched_in(self, cluster: str) -> set[WorkerKey]:
+        """The workers that a changed Hold names; all of the cluster for other selectors and for reservations."""
         before, after = self._seen_holds.get(cluster, {}), dict(self._table.holds[cluster])
         changed = [hold for i, hold in after.items() if hold != before.get(i)]
         ended = [before[i] for i in before.keys() - after.keys()]
         if not changed and not ended:
-            return set()
+            return self._table.workers(cluster)
         self._seen_holds[cluster] = after
         self._refuse_what_selects_all(cluster)
         keys: set[WorkerKey] = set()
@@ -134,9 +136,7 @@ class Statuses:
         found = []
         for holds in self._table.holds.values():
             for hold in holds.values():
-                view = view_of(hold)
-                selected = on.get(view.id, []) if view else []
-                status = status_of(hold, selected, refused=hold.uid in refused, now=now)
+                status = status_of(hold, on.get(hold_id(hold), []), refused=hold.uid in refused, now=now)
                 if hold.deleting_since is None and not same(self._told.get(hold.uid), status):
                     found.append((hold, status))
         return found
