@@ -149,12 +149,16 @@ class FactTable:
 
     def clear(self) -> Touched:
         """Forgets everything (the stream was lost), and names what was known."""
-        touched = together(touched_by(fact) for fact in self._facts.values())
+        touched = self.everything()
         for fact in list(self._facts.values()):
             self._take_out(fact)
         self._facts.clear()
         self.gone_at.clear()
         return touched
+
+    def everything(self) -> Touched:
+        """All that any fact is about."""
+        return together(touched_by(fact) for fact in self._facts.values())
 
     def workers(self, cluster: str = "") -> set[WorkerKey]:
         """Every worker that any fact names, in one cluster or (empty) in all."""

@@ -1,0 +1,189 @@
+"""The connection to NATS: never given up, watched, and its silence noticed."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn
+
+import msgspec
+import nats
+from nats.aio.client import Client
+
+from lockstep.base.clock import monotonic
+from lockstep.base.errors import Fatal, Retry
+from lockstep.base.text import one_line
+
+API = "$JS.API"
+STREAM_NOT_FOUND = 10059
+NO_MESSAGE = 10037
+WRONG_LAST_SEQUENCE = 10071
+PING_EVERY_S = 2.0
+PING_PATIENCE_S = 4.0
+
+
+class ApiError(Retry):
+    """JetStream refused. `code` is like HTTP's, `err_code` is JetStream's own number for the reason."""
+
+    def __init__(self, code: int, err_code: int, why: str) -> None:
+        super().__init__(one_line(why, limit=200))
+        self.code = code
+        self.err_code = err_code
+
+
+class Connection:
+    """One connection. `run` must be running: it finds a server that no longer answers, and a client that is closed."""
+
+    def __init__(self, client: Client, on_lost: Callable[[str], None], on_back: Callable[[float], None]) -> None:
+        self.client = client
+        self.up = asyncio.Event()
+        self.listeners: list[Callable[[], None]] = []
+        """Called after each reconnect: what was subscribed may have missed something."""
+        self._on_lost = on_lost
+        self._on_back = on_back
+        self._lost_at: float | None = None
+        self._closing = False
+
+    async def run(self) -> NoReturn:
+        """Watches the connection for ever.
+
+        Raises:
+            Fatal: the client was closed for good, for example because the server refuses the credentials.
+        """
+        while True:
+            await asyncio.sleep(PING_EVERY_S)
+            if self.client.is_closed and not self._closing:
+                raise Fatal(f"the NATS client is closed: {one_line(str(self.client.last_error), limit=200)}")
+            if not self.client.is_connected:
+                continue
+            try:
+                async with asyncio.timeout(PING_PATIENCE_S):
+                    await self.client.rtt(timeout=PING_PATIENCE_S)  # type: ignore[arg-type]
+            except (TimeoutError, nats.errors.Error, OSError):
+                self._abort()
+
+    async def call(self, verb: str, body: Any = None, *, timeout_s: float = 5.0) -> dict[str, Any]:
+        """One request to JetStream's API, such as `STREAM.INFO.LOCKSTEP_FACTS`.
+
+        Raises:
+            ApiError: JetStream refused.
+            Retry: no answer.
+        """
+        payload = msgspec.json.encode(body) if body is not None else b""
+        try:
+            async with asyncio.timeout(timeout_s):
+                answer = await self.client.request(f"{API}.{verb}", payload, timeout=timeout_s)
+        except nats.errors.NoRespondersError as e:
+            raise Retry("NATS answers, but JetStream does not") from e
+        except (TimeoutError, nats.errors.Error, OSError) as e:
+            raise Retry(f"JetStream gives no answer: {_text(e)}") from e
+        content: dict[str, Any] = msgspec.json.decode(answer.data)
+        if error := content.get("error"):
+            raise ApiError(int(error.get("code", 0)), int(error.get("err_code", 0)), str(error.get("description", "")))
+        return content
+
+    async def wait_up(self, patience_s: float) -> None:
+        """Returns at once while connected, else when it is back.
+
+        Raises:
+            Retry: not within `patience_s`.
+        """
+        try:
+            async with asyncio.timeout(patience_s):
+                await self.up.wait()
+        except TimeoutError as e:
+            raise Retry(f"NATS is away for {self.away_s():.0f} s") from e
+
+    def away_s(self) -> float:
+        """Seconds since the connection was lost; 0 while connected."""
+        return 0.0 if self._lost_at is None else monotonic() - self._lost_at
+
+    async def close(self) -> None:
+        """Sends what is still to be sent, and ends."""
+        self._closing = True
+        try:
+            async with asyncio.timeout(2):
+                if self.client.is_connected:
+                    await self.client.flush(timeout=1)
+        except (TimeoutError, nats.errors.Error, OSError):
+            pass
+        self._abort_if_away()
+        await self.client.close()
+
+    async def lost(self, why: str = "") -> None:
+        """The client tells us that the connection broke."""
+        self.up.clear()
+        if self._lost_at is None and not self._closing:
+            self._lost_at = monotonic()
+            self._on_lost(one_line(why or "connection lost", limit=200))
+
+    async def back(self) -> None:
+        """The client tells us that it is connected again."""
+        away, self._lost_at = self.away_s(), None
+        self.up.set()
+        self._on_back(away)
+        for listener in list(self.listeners):
+            listener()
+
+    def _abort_if_away(self) -> None:
+        if not self.client.is_connected:
+            self._abort()
+
+    def _abort(self) -> None:
+        """Drops the socket without a farewell.
+
+        The client's own way waits until the peer has acknowledged everything, which over a dead path takes a quarter
+        of an hour. A transport that is not TCP has no such socket; then the client's own pings must do.
+        """
+        writer = getattr(getattr(self.client, "_transport", None), "_io_writer", None)
+        if writer is not None:
+            writer.transport.abort()
+
+
+async def connect(
+    url: str,
+    *,
+    name: str,
+    creds_file: str = "",
+    user: str = "",
+    password_file: str = "",
+    on_lost: Callable[[str], None] = lambda _: None,
+    on_back: Callable[[float], None] = lambda _: None,
+) -> Connection:
+    """Connects to one of the servers in `url` (commas between); waits as long as it takes.
+
+    `on_lost` and `on_back` are called once an outage, with the error and the seconds it lasted. Files with secrets are
+    read anew at each connect.
+    """
+    client = Client()
+    connection = Connection(client, on_lost, on_back)
+
+    async def on_error(error: Exception) -> None:
+        if not client.is_connected:
+            await connection.lost(_text(error))
+
+    secrets: dict[str, Any] = {}
+    if creds_file:
+        secrets["user_credentials"] = creds_file
+    elif user:
+        secrets |= {"user": user, "password": lambda: Path(password_file).read_text(encoding="utf-8").strip()}
+    await client.connect(
+        [server.strip() for server in url.split(",")],
+        name=name,
+        error_cb=on_error,
+        disconnected_cb=connection.lost,
+        reconnected_cb=connection.back,
+        max_reconnect_attempts=-1,
+        reconnect_time_wait=0.25,  # type: ignore[arg-type]
+        connect_timeout=2,
+        ping_interval=20,
+        max_outstanding_pings=2,
+        **secrets,
+    )
+    if connection.away_s():
+        await connection.back()
+    connection.up.set()
+    return connection
+
+
+def _text(error: BaseException) -> str:
+    return one_line(str(error) or type(error).__name__, limit=200)

@@ -1,0 +1,58 @@
+"""The facts, all of them and then each change."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing
+from typing import NamedTuple
+
+import structlog
+
+from lockstep.bus.connection import Connection
+from lockstep.bus.envelope import Unknown, traceparent_of, unpack_fact
+from lockstep.bus.ordered import CaughtUp, Missed, OrderedReader, Reset
+from lockstep.contracts.facts import Fact
+from lockstep.contracts.subjects import FACTS
+
+log = structlog.get_logger()
+
+
+class FactSeen(NamedTuple):
+    """A fact, and the trace in which it arose."""
+
+    fact: Fact
+    traceparent: str
+    sequence: int
+
+
+class FactFeed:
+    """Reads the facts for ever. A fact that this version cannot read is counted, and told once per kind."""
+
+    def __init__(self, connection: Connection, filters: Sequence[str] = (*FACTS.subjects,)) -> None:
+        self._reader = OrderedReader(connection, FACTS.name, filters)
+        self.unknown: dict[str, int] = {}
+        """How many messages of each kind could not be read."""
+
+    @property
+    def restarts(self) -> int:
+        """How often the consumer had to be made anew."""
+        return self._reader.restarts
+
+    async def items(self) -> AsyncIterator[FactSeen | CaughtUp | Reset]:
+        """Facts in the stream's order; `CaughtUp` once after the start and after each `Reset`."""
+        async with aclosing(self._reader.items()) as items:  # type: ignore[type-var]
+            async for item in items:
+                match item:
+                    case CaughtUp() | Reset():
+                        yield item
+                    case Missed():
+                        continue
+                    case _:
+                        fact = unpack_fact(item.body)
+                        if isinstance(fact, Unknown):
+                            self._note(fact, item.subject)
+                        else:
+                            yield FactSeen(fact, traceparent_of(item.headers), item.sequence)
+
+    def _note(self, unknown: Unknown, subject: str) -> None:
+        self.unknown[unknown.type] = self.unknown.get(unknown.type, 0) + 1
+        if self.unknown[unknown.type] == 1:
+            log.warning("Fact cannot be read", kind=unknown.type, subject=subject, error=unknown.why)

@@ -1,0 +1,253 @@
+"""Reads a stream in order, from where one wants, for ever; over restarts, gaps and lost streams.
+
+A push consumer without acknowledgements whose loop is ours: every message carries the consumer's own count, so a gap
+shows at once, and silence shows because the server sends a heartbeat when it has nothing to say.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from datetime import datetime
+from typing import Any, NamedTuple
+
+import msgspec
+import nats
+import structlog
+from nats.aio.msg import Msg
+
+from lockstep.base.backoff import backoff
+from lockstep.base.clock import from_epoch
+from lockstep.base.errors import Retry
+from lockstep.bus.connection import Connection
+from lockstep.bus.streams import StreamState, is_loss, stream_state
+
+HEARTBEAT_S = 1.0
+SILENCE_S = 3.0
+"""After so long without even a heartbeat the consumer is made anew."""
+_NS = 1_000_000_000
+
+log = structlog.get_logger()
+
+
+class Received(NamedTuple):
+    """A message of the stream. `at` is when the stream took it."""
+
+    subject: str
+    body: bytes
+    headers: dict[str, str]
+    sequence: int
+    at: datetime | None
+
+
+class CaughtUp(msgspec.Struct, frozen=True):
+    """What was in the stream at the start has been told; from now on it is news."""
+
+
+class Reset(msgspec.Struct, frozen=True):
+    """The stream was lost. What was told before no longer counts; everything that it has now is told anew."""
+
+    why: str
+
+
+class Missed(msgspec.Struct, frozen=True):
+    """The stream no longer has these sequences; they were never told."""
+
+    first: int
+    last: int
+
+
+class Start(msgspec.Struct, frozen=True, kw_only=True):
+    """Where to start: at a sequence (1: the oldest), at a time, or (`new`) with what comes from now on."""
+
+    sequence: int = 1
+    at: datetime | None = None
+    new: bool = False
+
+
+class OrderedReader:
+    """One reading of one stream. Iterate over `items` once."""
+
+    def __init__(
+        self, connection: Connection, stream: str, filters: Sequence[str], *, start: Start | None = None
+    ) -> None:
+        self._connection = connection
+        self._stream = stream
+        self._filters = list(filters)
+        self._start = start or Start()
+        self._last = 0
+        self._state: StreamState | None = None
+        self._caught_up = False
+        self.restarts = 0
+        """How often the consumer had to be made anew."""
+
+    async def items(self) -> AsyncIterator[Received | CaughtUp | Reset | Missed]:
+        """Messages in order, `CaughtUp` once after the start and after each `Reset`. Close it to end the consumer."""
+        attempt = 0
+        while True:
+            try:
+                async with self._consumer() as (inbox, notes):
+                    for note in notes:
+                        yield note
+                    async for message in self._follow(inbox):
+                        attempt = 0
+                        if isinstance(message, Received):
+                            self._last = message.sequence
+                        yield message
+            except (Retry, nats.errors.Error, OSError) as e:
+                log.debug("Consumer is made anew", stream=self._stream, error=str(e))
+            self.restarts += 1
+            await asyncio.sleep(backoff(attempt, first_s=0.1, limit_s=2.0))
+            attempt += 1
+
+    @asynccontextmanager
+    async def _consumer(self) -> AsyncIterator[tuple["_Inbox", list[CaughtUp | Reset | Missed]]]:
+        """A consumer that starts behind what was told last, and what is to be said before its messages."""
+        await self._connection.wait_up(3600)
+        state = await stream_state(self._connection, self._stream)
+        if state is None:
+            raise Retry(f"stream {self._stream} does not exist")
+        notes: list[CaughtUp | Reset | Missed] = []
+        if self._state is not None and (is_loss(self._state, state) or state.last < self._last):
+            notes.append(Reset(f"stream {self._stream} was lost"))
+            self._last, self._caught_up, self._start = 0, False, Start()
+        elif self._last and state.first > self._last + 1:
+            notes.append(Missed(self._last + 1, state.first - 1))
+        self._state = state
+        inbox = _Inbox(self._connection, state.last)
+        self._connection.listeners.append(inbox.break_off)
+        try:
+            name, pending = await inbox.open(self._stream, self._config())
+            if not pending and not self._caught_up:
+                self._caught_up = True
+                notes.append(CaughtUp())
+            try:
+                yield inbox, notes
+            finally:
+                if self._connection.client.is_connected:
+                    with suppress(Retry):
+                        await self._connection.call(f"CONSUMER.DELETE.{self._stream}.{name}", timeout_s=1.0)
+        finally:
+            self._connection.listeners.remove(inbox.break_off)
+            await inbox.close()
+
+    async def _follow(self, inbox: "_Inbox") -> AsyncIterator[Received | CaughtUp]:
+        async for message, is_last in inbox.messages():
+            if message is not None:
+                yield message
+            if is_last and not self._caught_up:
+                self._caught_up = True
+                yield CaughtUp()
+
+    def _config(self) -> dict[str, Any]:
+        config: dict[str, Any] = {
+            "ack_policy": "none",
+            "max_deliver": 1,
+            "mem_storage": True,
+            "num_replicas": 1,
+            "flow_control": True,
+            "idle_heartbeat": int(HEARTBEAT_S * _NS),
+            "inactive_threshold": 30 * _NS,
+            "filter_subjects": self._filters,
+        }
+        if self._last:
+            return config | {"deliver_policy": "by_start_sequence", "opt_start_seq": self._last + 1}
+        if self._start.new:
+            return config | {"deliver_policy": "new"}
+        if self._start.at is not None:
+            return config | {"deliver_policy": "by_start_time", "opt_start_time": self._start.at.isoformat()}
+        if self._start.sequence > 1:
+            return config | {"deliver_policy": "by_start_sequence", "opt_start_seq": self._start.sequence}
+        return config | {"deliver_policy": "all"}
+
+
+class _Inbox:
+    """What one consumer delivers, unpacked in order. Flow control is answered only when a message is taken out."""
+
+    def __init__(self, connection: Connection, target: int) -> None:
+        self._client = connection.client
+        self._connection = connection
+        self._target = target
+        self._queue: deque[Msg] = deque()
+        self._arrived = asyncio.Event()
+        self._broken = False
+        self._count = 0
+        self._subscription: Any = None
+
+    async def open(self, stream: str, config: dict[str, Any]) -> tuple[str, int]:
+        """Subscribes, makes the consumer; its name, and how many messages it has for us."""
+        subject = self._client.new_inbox()
+        self._subscription = await self._client.subscribe(
+            subject, cb=self._take, pending_msgs_limit=0, pending_bytes_limit=0
+        )
+        body = {"stream_name": stream, "config": config | {"deliver_subject": subject}}
+        answer = await self._connection.call(f"CONSUMER.CREATE.{stream}", body)
+        return str(answer["name"]), int(answer.get("num_pending", 0))
+
+    async def close(self) -> None:
+        """Unsubscribes; nothing is left behind."""
+        if self._subscription is not None:
+            with suppress(nats.errors.Error, OSError):
+                await self._subscription.unsubscribe()
+
+    def break_off(self) -> None:
+        """The connection was lost meanwhile: the consumer may be gone."""
+        self._broken = True
+        self._arrived.set()
+
+    async def _take(self, message: Msg) -> None:
+        self._queue.append(message)
+        self._arrived.set()
+
+    async def messages(self) -> AsyncIterator[tuple[Received | None, bool]]:
+        """Each message (None for a heartbeat), and whether nothing more is waiting.
+
+        Raises:
+            Retry: a gap, silence, or the server ended the consumer.
+        """
+        while True:
+            while self._queue:
+                message = self._queue.popleft()
+                if not message.reply.startswith("$JS.ACK."):
+                    yield None, await self._is_idle(message)
+                    continue
+                sequence, count, stamp, pending = _place(message.reply)
+                self._count += 1
+                if count != self._count:
+                    raise Retry(f"message {self._count} of the consumer is missing; got {count}")
+                at = from_epoch(stamp / _NS)
+                received = Received(message.subject, message.data, message.headers or {}, sequence, at)
+                yield received, pending == 0 or sequence >= self._target
+            if self._broken:
+                raise Retry("the connection was lost")
+            self._arrived.clear()
+            try:
+                async with asyncio.timeout(SILENCE_S):
+                    await self._arrived.wait()
+            except TimeoutError as e:
+                raise Retry(f"not even a heartbeat for {SILENCE_S:g} s") from e
+
+    async def _is_idle(self, message: Msg) -> bool:
+        """Obeys a control message; whether it says that there is nothing more to deliver."""
+        headers = message.headers or {}
+        status = headers.get("Status", "")
+        if status != "100":
+            raise Retry(f"the server ended the consumer: {status} {headers.get('Description', '')}")
+        if reply := message.reply or headers.get("Nats-Consumer-Stalled", ""):
+            await self._client.publish(reply)
+            return False
+        last = int(headers.get("Nats-Last-Consumer", self._count))
+        if last != self._count:
+            raise Retry(f"{last - self._count} messages of the consumer are missing")
+        return True
+
+
+def _place(reply: str) -> tuple[int, int, int, int]:
+    """Stream sequence, consumer sequence, nanoseconds and messages to come, from a message's reply subject.
+
+    JetStream writes `$JS.ACK.[<domain>.<account>.]<stream>.<consumer>.<delivered>.` before these four.
+    """
+    fields = reply.split(".")
+    first = 5 if len(fields) == 9 else 7
+    sequence, count, stamp, pending = fields[first : first + 4]
+    return int(sequence), int(count), int(stamp), int(pending)

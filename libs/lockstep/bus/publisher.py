@@ -1,0 +1,224 @@
+"""Publishes facts and events, and returns when the stream has them."""
+
+import asyncio
+from base64 import b64decode
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import msgspec
+import nats
+from nats.js import JetStreamContext
+from nats.js.errors import APIError, NoStreamResponseError
+
+from lockstep.base.clock import monotonic
+from lockstep.base.errors import Reject, Retry
+from lockstep.bus.connection import NO_MESSAGE, WRONG_LAST_SEQUENCE, ApiError, Connection
+from lockstep.bus.envelope import Message, Unknown, pack_event, pack_fact, unpack_fact
+from lockstep.contracts.events import Event
+from lockstep.contracts.facts import Fact
+from lockstep.contracts.subjects import FACTS, fact_subject
+
+ACK_WITHIN_S = 2.0
+AGAIN_AFTER_S = 0.2
+WINDOW = 1_000
+"""Messages that wait for their acknowledgement at the same time."""
+_EXPECTED = "Nats-Expected-Last-Subject-Sequence"
+
+
+class _Said(msgspec.Struct):
+    """What we last said of a subject, and (0: not known) the sequence at which the stream has it."""
+
+    fact: Fact
+    news: Fact
+    sequence: int = 0
+
+
+class Publisher:
+    """Publishes for one service. Facts keep their order; an unchanged fact is not sent again.
+
+    Two facts are the same when they differ in `epoch`, `revision` and `read_at` only: freshness is the heartbeat's.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        *,
+        source: str,
+        traceparent: Callable[[], str] = str,
+        patience_s: float = 15.0,
+        on_doubt: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`on_doubt` is called when an error may mean that a stream is lost; see `streams.StreamKeeper.look`."""
+        self._connection = connection
+        self._js: JetStreamContext = connection.client.jetstream()
+        self._source = source
+        self._traceparent = traceparent
+        self._patience_s = patience_s
+        self._on_doubt = on_doubt
+        self._said: dict[str, _Said] = {}
+        self._turn = asyncio.Lock()
+
+    def known(self, facts: Iterable[Fact]) -> None:
+        """Takes what the stream already says of this source, so that only differences are sent. At start, once."""
+        for fact in facts:
+            self._said.setdefault(fact_subject(fact), _Said(fact, _news(fact)))
+
+    async def fact(self, fact: Fact) -> bool:
+        """Publishes one fact; see `facts`. Whether it was news."""
+        return await self.facts([fact]) == 1
+
+    async def facts(self, facts: Iterable[Fact]) -> int:
+        """Publishes those that are news, all at once, and returns how many when the stream has them.
+
+        Raises:
+            Retry: NATS did not take some of them in time. Those that it has are not sent again by the next call.
+            Reject: another instance with a higher epoch writes these facts; this one must stop.
+        """
+        async with self._turn:
+            newest = {fact_subject(fact): fact for fact in facts}
+            news = {subject: fact for subject, fact in newest.items() if self._is_news(subject, fact)}
+            await self._send_facts(news)
+            return len(news)
+
+    async def event(self, event: Event) -> None:
+        """Publishes one event; see `events`."""
+        await self.events([event])
+
+    async def events(self, events: Iterable[Event]) -> None:
+        """Publishes events in order, all at once, and returns when the stream has them. The same id is stored once.
+
+        Raises:
+            Retry: NATS did not take some of them in time; sending all of them again is right.
+        """
+        traceparent = self._traceparent()
+        messages = [pack_event(event, self._source, traceparent) for event in events]
+        deadline = monotonic() + self._patience_s
+        while messages:
+            messages = [m for m, result in await self._attempt(messages, deadline) if isinstance(result, Retry)]
+
+    async def republish(self) -> int:
+        """Says everything anew, after the stream was lost. Returns how many facts that is."""
+        async with self._turn:
+            for said in self._said.values():
+                said.sequence = 0
+            await self._send_facts({subject: said.fact for subject, said in self._said.items()})
+            return len(self._said)
+
+    def _is_news(self, subject: str, fact: Fact) -> bool:
+        said = self._said.get(subject)
+        return said is None or said.news != _news(fact)
+
+    async def _send_facts(self, facts: dict[str, Fact]) -> None:
+        traceparent = self._traceparent()
+        deadline = monotonic() + self._patience_s
+        waiting = {subject: pack_fact(fact, self._source, traceparent) for subject, fact in facts.items()}
+        while waiting:
+            for subject, message in waiting.items():
+                if (said := self._said.get(subject)) and said.sequence:
+                    message.headers[_EXPECTED] = str(said.sequence)
+                else:
+                    message.headers.pop(_EXPECTED, None)
+            for message, result in await self._attempt(list(waiting.values()), deadline):
+                subject = message.subject
+                if isinstance(result, int):
+                    self._remember(subject, facts[subject], result)
+                    del waiting[subject]
+                elif _lost_race(result) and await self._is_there(subject, facts[subject]):
+                    del waiting[subject]
+
+    def _remember(self, subject: str, fact: Fact, sequence: int) -> None:
+        if fact.gone:
+            self._said.pop(subject, None)
+        else:
+            self._said[subject] = _Said(fact, _news(fact), sequence)
+
+    async def _is_there(self, subject: str, fact: Fact) -> bool:
+        """Looks who wrote a subject since we did.
+
+        It was we ourselves (the acknowledgement was lost): fine. It was a predecessor: we write over it. It was our
+        successor: we are no longer the one who may.
+        """
+        try:
+            answer = await self._connection.call(f"STREAM.MSG.GET.{FACTS.name}", {"last_by_subj": subject})
+        except ApiError as e:
+            if e.err_code != NO_MESSAGE:
+                raise
+            self._said.pop(subject, None)
+            return False
+        there = unpack_fact(b64decode(answer["message"]["data"]))
+        sequence = int(answer["message"]["seq"])
+        if isinstance(there, Unknown):
+            there = fact
+        if there.epoch > fact.epoch:
+            raise Reject(f"{subject} is written by an instance with epoch {there.epoch}; ours is {fact.epoch}")
+        if there == fact:
+            self._remember(subject, fact, sequence)
+            return True
+        self._said[subject] = _Said(there, _news(there), sequence)
+        return False
+
+    async def _attempt(self, messages: Sequence[Message], deadline: float) -> list[tuple[Message, int | Retry]]:
+        """Sends each message once; its sequence, or why it is to be sent again.
+
+        Raises:
+            Retry: some were not acknowledged, and the deadline is over.
+            Reject: a message is larger than NATS takes.
+        """
+        for message in messages:
+            if len(message.body) > self._connection.client.max_payload:
+                raise Reject(f"{message.subject}: {len(message.body)} bytes are more than NATS takes")
+        results: list[tuple[Message, int | Retry]] = []
+        try:
+            await self._connection.wait_up(max(deadline - monotonic(), 0.01))
+            for start in range(0, len(messages), WINDOW):
+                results += await self._window(messages[start : start + WINDOW])
+        except Retry:
+            if monotonic() >= deadline:
+                raise
+        results += [(message, Retry("not sent")) for message in messages[len(results) :]]
+        failures = [r for _, r in results if isinstance(r, Retry) and not _lost_race(r)]
+        if failures:
+            if monotonic() >= deadline:
+                raise failures[0]
+            self._on_doubt()
+            await asyncio.sleep(AGAIN_AFTER_S)
+        return results
+
+    async def _window(self, messages: Sequence[Message]) -> list[tuple[Message, int | Retry]]:
+        acks: list[asyncio.Future[Any]] = []
+        try:
+            async with asyncio.timeout(ACK_WITHIN_S):
+                for subject, headers, body in messages:
+                    acks.append(await self._js.publish_async(subject, body, headers=dict(headers)))
+                await asyncio.wait(acks)
+        except (TimeoutError, nats.errors.Error, OSError):
+            pass
+        finally:
+            for ack in acks:
+                ack.cancel()
+        late = [None] * (len(messages) - len(acks))
+        return [(message, _result(ack)) for message, ack in zip(messages, [*acks, *late], strict=True)]
+
+
+def _result(ack: "asyncio.Future[Any] | None") -> int | Retry:
+    if ack is None or ack.cancelled():
+        return Retry("NATS did not acknowledge in time")
+    match ack.exception():
+        case None:
+            return int(ack.result().seq)
+        case APIError() as e:
+            return ApiError(e.code or 0, e.err_code or 0, e.description or "")
+        case NoStreamResponseError():
+            return Retry("there is no stream for it")
+        case error:
+            return Retry(str(error))
+
+
+def _lost_race(result: Retry) -> bool:
+    """The subject holds another message than the one we wrote last."""
+    return isinstance(result, ApiError) and result.err_code == WRONG_LAST_SEQUENCE
+
+
+def _news(fact: Fact) -> Fact:
+    """What makes a fact worth sending."""
+    return msgspec.structs.replace(fact, epoch=0, revision="", read_at=None)

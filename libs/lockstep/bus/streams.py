@@ -1,0 +1,150 @@
+"""Makes the streams what `contracts.subjects.STREAMS` says, at start and whenever one is lost."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+import msgspec
+import structlog
+
+from lockstep.base.errors import Fatal, Retry
+from lockstep.bus.connection import STREAM_NOT_FOUND, ApiError, Connection
+from lockstep.contracts.subjects import STREAMS, Stream
+
+_NS = 1_000_000_000
+_UNAVAILABLE = 503
+CHECK_EVERY_S = 5.0
+
+log = structlog.get_logger()
+
+
+class StreamState(msgspec.Struct, frozen=True, kw_only=True):
+    """What tells one life of a stream from the next. A lower `last` with the same `created` means lost messages."""
+
+    created: str
+    first: int
+    last: int
+
+
+async def stream_state(connection: Connection, name: str) -> StreamState | None:
+    """The stream as it stands, or None if there is none.
+
+    Raises:
+        Retry: no answer.
+    """
+    try:
+        info = await connection.call(f"STREAM.INFO.{name}")
+    except ApiError as e:
+        if e.err_code == STREAM_NOT_FOUND:
+            return None
+        raise
+    return StreamState(created=info["created"], first=info["state"]["first_seq"], last=info["state"]["last_seq"])
+
+
+async def ensure(connection: Connection, streams: Sequence[Stream] = STREAMS, *, replicas: int = 1) -> None:
+    """Creates or updates each stream, then reads it back and compares.
+
+    A difference in storage or retention cannot be applied; somebody must move that stream out of the way.
+
+    Raises:
+        Fatal: a stream cannot be what it must be; says which setting, as it is and as it must be.
+        Retry: no answer.
+    """
+    for stream in streams:
+        wanted = _config(stream, replicas)
+        try:
+            answer = await _apply(connection, stream.name, wanted)
+        except ApiError as e:
+            if e.code == _UNAVAILABLE:
+                raise
+            raise Fatal(f"stream {stream.name}: {e}") from e
+        config = answer["config"]
+        wrong = [f"{k} is {config.get(k)!r}, not {v!r}" for k, v in wanted.items() if config.get(k) != v]
+        if wrong:
+            raise Fatal(f"stream {stream.name}: {'; '.join(wrong)}")
+
+
+async def _apply(connection: Connection, name: str, wanted: dict[str, Any]) -> dict[str, Any]:
+    try:
+        found = await connection.call(f"STREAM.INFO.{name}")
+    except ApiError as e:
+        if e.err_code != STREAM_NOT_FOUND:
+            raise
+        return await connection.call(f"STREAM.CREATE.{name}", wanted)
+    wanted["num_replicas"] = max(wanted["num_replicas"], found["config"].get("num_replicas", 1))
+    if all(found["config"].get(key) == value for key, value in wanted.items()):
+        return found
+    return await connection.call(f"STREAM.UPDATE.{name}", found["config"] | wanted)
+
+
+def _config(stream: Stream, replicas: int) -> dict[str, Any]:
+    return {
+        "name": stream.name,
+        "subjects": stream.subjects,
+        "retention": "limits",
+        "storage": "file",
+        "discard": "old",
+        "num_replicas": replicas,
+        "max_msgs_per_subject": 1 if stream.last_only else -1,
+        "max_age": stream.max_age_s * _NS,
+        "max_bytes": stream.max_bytes or -1,
+        "duplicate_window": stream.duplicate_window_s * _NS,
+        "allow_msg_ttl": True,
+        "allow_direct": True,
+    }
+
+
+class StreamKeeper:
+    """Watches the streams while the service runs: one that was deleted is made again, and `on_lost` is told its name.
+
+    `on_lost` is also called when another process has made it again, and when a stream lost its newest messages.
+    """
+
+    def __init__(self, connection: Connection, on_lost: Callable[[str], None]) -> None:
+        self._connection = connection
+        self._on_lost = on_lost
+        self._seen: dict[str, StreamState] = {}
+        self._wake = asyncio.Event()
+        connection.listeners.append(self.look)
+
+    def look(self) -> None:
+        """Look now: somebody has met an error that may mean a lost stream."""
+        self._wake.set()
+
+    async def run(self) -> NoReturn:
+        """Looks every few seconds, for ever.
+
+        Raises:
+            Fatal: a stream cannot be what it must be.
+        """
+        while True:
+            try:
+                await self.check()
+            except Retry as e:
+                log.debug("Streams cannot be checked", error=str(e))
+            self._wake.clear()
+            try:
+                async with asyncio.timeout(CHECK_EVERY_S):
+                    await self._wake.wait()
+            except TimeoutError:
+                continue
+            await asyncio.sleep(0.1)
+
+    async def check(self) -> None:
+        """Looks once."""
+        for stream in STREAMS:
+            state = await stream_state(self._connection, stream.name)
+            if state is None:
+                await ensure(self._connection, [stream])
+                state = await stream_state(self._connection, stream.name)
+            before = self._seen.get(stream.name)
+            if state is not None:
+                self._seen[stream.name] = state
+                if before is not None and is_loss(before, state):
+                    log.warning("Stream was lost", stream=stream.name)
+                    self._on_lost(stream.name)
+
+
+def is_loss(before: StreamState, after: StreamState) -> bool:
+    """Whether the stream was made anew, or its newest messages are missing."""
+    return before.created != after.created or after.last < before.last

@@ -1,0 +1,119 @@
+"""All facts in memory, always up to date, and who is told when something changes."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing
+
+from lockstep.base.errors import Fatal
+from lockstep.bus.facts import FactFeed, FactSeen
+from lockstep.bus.ordered import CaughtUp, Reset
+from lockstep.contracts.common import WorkerKey
+from lockstep.contracts.facts import Fact
+from lockstep.fleet.facts import FactTable, Touched, together
+
+MERGE_AT = 1_000
+"""News that a slow reader has not fetched are made one when there are more."""
+
+OnChange = Callable[[Fact | None, Fact], None]
+
+
+class Mirror:
+    """Reads a feed into a `FactTable`. Run `run` once; read `table` when `ready` is set.
+
+    After the stream was lost the table is empty until the sources have said everything anew: no source is complete,
+    so nothing is done.
+    """
+
+    def __init__(self, feed: FactFeed) -> None:
+        self._feed = feed
+        self.table = FactTable()
+        self.ready = asyncio.Event()
+        """Set while the table holds everything that the stream has."""
+        self.on_change: list[OnChange] = []
+        """Called with a fact before and after, in the feed's order; must be quick."""
+        self.traces: dict[WorkerKey | str, str] = {}
+        """Per worker, and per Kubernetes node's name, the trace of the newest fact about it."""
+        self.dropped = 0
+        """Facts of a lower epoch, or without news."""
+        self._watchers: list[_Watcher] = []
+
+    async def run(self) -> None:
+        """Reads the feed, for ever."""
+        async with aclosing(self._feed.items()) as items:  # type: ignore[type-var]
+            async for item in items:
+                match item:
+                    case FactSeen():
+                        self._take(item)
+                    case CaughtUp():
+                        self.ready.set()
+                    case Reset():
+                        self.ready.clear()
+                        self.traces.clear()
+                        self._tell(self.table.clear())
+        raise Fatal("the feed of facts ended")
+
+    async def changes(self, *, linger_s: float = 0.0) -> AsyncIterator[Touched]:
+        """What changed since the last item, as one; the first item names everything.
+
+        Comes only while `ready`. `linger_s` waits a little longer, so that a burst becomes one item.
+        """
+        watcher = _Watcher(self.table.everything())
+        self._watchers.append(watcher)
+        try:
+            while True:
+                await self.ready.wait()
+                await watcher.wake.wait()
+                if linger_s:
+                    await asyncio.sleep(linger_s)
+                if self.ready.is_set() and (touched := watcher.take()):
+                    yield touched
+        finally:
+            self._watchers.remove(watcher)
+
+    def trace_of(self, key: WorkerKey) -> str:
+        """The traceparent of the newest fact about a worker or its Kubernetes node; empty if none."""
+        if trace := self.traces.get(key):
+            return trace
+        return next((t for pod in self.table.pods[key].values() if (t := self.traces.get(pod.node))), "")
+
+    def _take(self, seen: FactSeen) -> None:
+        before = self.table.get(seen.fact)
+        touched = self.table.apply(seen.fact)
+        if not touched:
+            self.dropped += 1
+            return
+        if seen.traceparent:
+            keys: list[WorkerKey | str] = [*touched.workers, *touched.nodes]
+            for key in keys:
+                self.traces[key] = seen.traceparent
+        for callback in self.on_change:
+            callback(before, seen.fact)
+        self._tell(touched)
+
+    def _tell(self, touched: Touched) -> None:
+        for watcher in self._watchers:
+            watcher.add(touched)
+
+
+class _Watcher:
+    """What one reader of `changes` has not been told yet."""
+
+    def __init__(self, everything: Touched) -> None:
+        self.wake = asyncio.Event()
+        self._news: list[Touched] = []
+        self.add(everything)
+
+    def add(self, touched: Touched) -> None:
+        """Adds news."""
+        if touched:
+            self._news.append(touched)
+            if len(self._news) > MERGE_AT:
+                self._news = [together(self._news)]
+            self.wake.set()
+
+    def take(self) -> Touched:
+        """All news as one, and starts afresh."""
+        taken = together(self._news)
+        self._news.clear()
+        self.wake.clear()
+        return taken

@@ -1,0 +1,130 @@
+"""A real nats-server for tests that can be killed, and a proxy before it that can fail in the ways a network does."""
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Literal
+
+from lockstep.bus.connection import Connection, connect
+from lockstep.bus.streams import ensure
+from lockstep.runtime.embedded import HOST, EmbeddedNats, NatsAddress
+
+Way = Literal["pass", "blackhole", "hold-answers"]
+
+
+class NatsServer(EmbeddedNats):
+    """nats-server with a store of its own; like the embedded one, and it can be killed and paused."""
+
+    async def kill(self) -> None:
+        """kill -9, and wait until it is gone."""
+        assert self._process is not None
+        self._process.kill()
+        await self._process.wait()
+
+    async def again(self) -> None:
+        """Starts it anew on the same store and port."""
+        await self._launch()
+
+    def pause(self, paused: bool) -> None:
+        """Stops (or continues) the process as it is."""
+        assert self.pid is not None
+        os.kill(self.pid, signal.SIGSTOP if paused else signal.SIGCONT)
+
+
+@asynccontextmanager
+async def nats_server(folder: Path) -> AsyncIterator[NatsServer]:
+    """A server that runs inside the context."""
+    server = NatsServer(folder)
+    await server.start()
+    try:
+        yield server
+    finally:
+        if server.pid is not None:
+            server.pause(False)
+        await server.stop()
+
+
+@asynccontextmanager
+async def connected(
+    address: NatsAddress, *, name: str = "test", on_lost: Callable[[str], None] = lambda _: None
+) -> AsyncIterator[Connection]:
+    """A watched connection, with the streams in place."""
+    connection = await connect(
+        address.url, name=name, user=address.user, password_file=address.password_file, on_lost=on_lost
+    )
+    async with asyncio.TaskGroup() as group:
+        watch = group.create_task(connection.run())
+        try:
+            await ensure(connection)
+            yield connection
+        finally:
+            watch.cancel()
+            await connection.close()
+
+
+class TcpProxy:
+    """Between client and server. In a blackhole nothing passes and nothing is closed."""
+
+    def __init__(self, target: NatsAddress) -> None:
+        self._target = target
+        self._server: asyncio.Server | None = None
+        self._open = asyncio.Event()
+        self._open.set()
+        self._answers = asyncio.Event()
+        self._answers.set()
+        self._pipes: set[asyncio.Task[None]] = set()
+        self.address = target
+
+    def set(self, way: Way) -> None:
+        """How to fail from now on. What is held back passes later, as over a real network."""
+        for event, is_open in ((self._open, way != "blackhole"), (self._answers, way == "pass")):
+            if is_open:
+                event.set()
+            else:
+                event.clear()
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator["TcpProxy"]:
+        """Serves inside the context."""
+        self._server = await asyncio.start_server(self._serve, HOST, 0)
+        port = self._server.sockets[0].getsockname()[1]
+        self.address = self._target._replace(url=f"nats://{HOST}:{port}")
+        try:
+            yield self
+        finally:
+            self._server.close()
+            for pipe in list(self._pipes):
+                pipe.cancel()
+            await asyncio.gather(*self._pipes, return_exceptions=True)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._pipes.add(task)
+        host, port = self._target.url.removeprefix("nats://").split(":")
+        with suppress(OSError, asyncio.CancelledError):
+            far_reader, far_writer = await asyncio.open_connection(host, int(port))
+            try:
+                async with asyncio.TaskGroup() as group:
+                    there = group.create_task(self._pipe(reader, far_writer, [self._open]))
+                    back = group.create_task(self._pipe(far_reader, writer, [self._open, self._answers]))
+                    await asyncio.wait([there, back], return_when=asyncio.FIRST_COMPLETED)
+                    there.cancel()
+                    back.cancel()
+            finally:
+                far_writer.close()
+                writer.close()
+        self._pipes.discard(task)
+
+    async def _pipe(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, gates: list[asyncio.Event]
+    ) -> None:
+        with suppress(OSError):
+            while data := await reader.read(65536):
+                for gate in gates:
+                    await gate.wait()
+                writer.write(data)
+                await writer.drain()
