@@ -11,7 +11,7 @@ SlurmError
 A text is one line of at most 256 characters and never holds a token or a request.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from lockstep.base.errors import LockstepError, Reject, Retry
 from lockstep.base.text import one_line
@@ -27,8 +27,10 @@ class SlurmError(LockstepError):
 class Unreachable(SlurmError, Retry):
     """No whole answer came. A write may have been carried out: read before writing again."""
 
-    def __init__(self, why: str, *, after_s: float | None = None) -> None:
+    def __init__(self, why: str, *, after_s: float | None = None, status: int = 0) -> None:
+        """`status` is HTTP's where a proxy or slurmrestd itself answered in place of Slurm, else 0."""
         super().__init__(one_line(why, limit=TEXT_MAX), after_s=after_s)
+        self.status = status
 
 
 class Busy(SlurmError, Retry):
@@ -61,8 +63,9 @@ class NoSuchNode(SlurmError, Reject):
 
 
 class Refused(SlurmError, Reject):
-    """Slurm understood and did not do it. `errors` are its words, bounded."""
+    """Slurm understood and did not do it. `errors` are its words, bounded; `numbers` its error numbers."""
 
-    def __init__(self, errors: Sequence[str]) -> None:
+    def __init__(self, errors: Sequence[str], *, numbers: Collection[int] = ()) -> None:
+        self.numbers = frozenset(numbers)
         self.errors = tuple(one_line(text, limit=TEXT_MAX) for text in errors[:8])
         super().__init__(one_line("; ".join(self.errors) or "refused without a word", limit=TEXT_MAX))

@@ -80,12 +80,14 @@ class SlurmApi(Protocol):
 
         Raises:
             Unreachable: no whole answer; some or all may be drained. Read before writing again.
-            ValueError: an empty reason, or one that is not clean and bounded.
+            ValueError: an empty reason, one that is not clean and bounded, or a name that stands for several nodes.
         """
         ...
 
     async def undrain(self, names: Collection[str]) -> Outcome:
-        """Lift DRAIN. Only for nodes that were read with DRAIN: it marks any node NOT_RESPONDING for a second.
+        """Lift DRAIN. Only for nodes that were read with DRAIN.
+
+        For about a second, until slurmd's next answer, it makes any node NOT_RESPONDING and without a boot time.
 
         Raises:
             Unreachable: no whole answer; some or all may be undrained. Read before writing again.

@@ -55,7 +55,7 @@ def is_ours(reason: str) -> bool:
 
 
 def by_slurmctld(reason: str) -> bool:
-    """The controller itself wrote this reason, and may lift the state by itself when it thinks that the cause has gone."""
+    """Slurm itself wrote this reason, and may lift the state by itself when it thinks that the cause has gone."""
     return reason.strip().lower().startswith(_SLURMCTLD)
 
 

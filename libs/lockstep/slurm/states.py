@@ -169,6 +169,11 @@ def is_fail(base: str, flags: Collection[str]) -> bool:
     return "FAIL" in flags
 
 
+def has_reason(base: str, flags: Collection[str]) -> bool:
+    """The node is in a state that its reason explains: DRAIN, DOWN or FAIL."""
+    return is_drain(base, flags) or is_down(base, flags) or is_fail(base, flags)
+
+
 def is_responding(base: str, flags: Collection[str]) -> bool:
     """The slurmd answers. False for about a second after UNDRAIN and RESUME, which is no fault."""
     return "NOT_RESPONDING" not in flags
