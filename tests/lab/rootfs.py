@@ -1,13 +1,14 @@
 """Root file systems with Slurm inside, built once from Debian's own packages.
 
-Each Slurm version comes from the Debian suite that ships it. The tree is kept in the lab's cache, and is never written to afterwards: the
-daemons run on an overlay above it (:func:`overlay`), and the worker image is a copy of it. It holds the Slurm daemons and commands, eight
-fake GPUs, and two users that exist in every copy under the same number.
+Each Slurm version comes from the Debian suite that ships it. The tree is kept in the lab's cache and never written to
+afterwards: the daemons run on an overlay above it (:func:`mount_overlay`), and the worker image is a copy of it. It
+holds the Slurm daemons and commands, eight fake GPUs, and users that have the same number in every copy.
 """
 
 import fcntl
 import os
 import shutil
+import stat
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -45,20 +46,15 @@ _PACKAGES: Final = (
     "slurm-wlm-basic-plugins",
     "slurm-wlm-jwt-plugin",
 )
-_NOT_NEEDED: Final = (
-    "usr/share/doc",
-    "usr/share/man",
-    "usr/share/locale",
-    "usr/share/info",
-    "var/cache/apt",
-    "var/lib/apt/lists",
-)
+_NO_DOCS: Final = ("usr/share/doc", "usr/share/man", "usr/share/locale", "usr/share/info")
+_NO_CACHES: Final = ("var/cache/apt", "var/lib/apt/lists")
 
 
 def slurm_rootfs(version: str) -> Path:
     """The root file system with this Slurm version (a key of SUITES); builds it in about a minute when it is missing.
 
-    Raises KeyError for a version that no suite ships and CalledProcessError when a package tool fails; a failed build leaves nothing.
+    Raises KeyError for a version that no suite ships, RuntimeError with its output when a package tool fails; a failed
+    build leaves nothing.
     """
     suite = SUITES[version]
     tree = CACHE / f"slurm-{version}-{suite}"
@@ -85,20 +81,10 @@ def mirror() -> str:
     return sites[0]
 
 
-@contextmanager
-def overlay(lower: Path, at: Path) -> Iterator[Path]:
-    """See :func:`mount_overlay`; unmounted at the end."""
-    root = mount_overlay(lower, at)
-    try:
-        yield root
-    finally:
-        unmount_below(at)
-
-
 def mount_overlay(lower: Path, at: Path) -> Path:
     """A writable copy of `lower` under the folder `at`, with /proc and /sys, fit to chroot into.
 
-    What was written there before stays, so that a daemon finds its state again. Mounts that were left over at this place go first.
+    What was written there before stays, so that a daemon finds its state again. Mounts left over there go first.
     """
     unmount_below(at)
     upper, work, root = at / "upper", at / "work", at / "root"
@@ -119,50 +105,38 @@ def unmount_below(folder: Path) -> None:
 
 def mounts_below(folder: Path) -> list[Path]:
     """The mount points at or under the folder, in the order in which they were mounted."""
-    points = [
-        Path(line.split()[4].replace(r"\040", " ")) for line in Path("/proc/self/mountinfo").read_text().splitlines()
-    ]
+    table = Path("/proc/self/mountinfo").read_text().splitlines()
+    points = (Path(line.split()[4].replace(r"\040", " ")) for line in table)
     return [point for point in points if point.is_relative_to(folder)]
 
 
 def _build(suite: str, root: Path) -> None:
-    site = mirror()
-    # debootstrap of an older Debian does not know the newer suites' names; all of Debian is bootstrapped by the same script.
-    _run(
-        "debootstrap",
-        "--variant=minbase",
-        "--include=ca-certificates",
-        suite,
-        str(root),
-        site,
-        "/usr/share/debootstrap/scripts/sid",
-    )
-    _write(root / "usr/sbin/policy-rc.d", "#!/bin/sh\nexit 101\n", mode=0o755)
-    _write(
-        root / "etc/dpkg/dpkg.cfg.d/small",
-        "".join(f"path-exclude=/{path}/*\n" for path in _NOT_NEEDED if "share" in path),
-    )
-    _chroot(root, "apt-get", "-o", "Acquire::Check-Valid-Until=false", "update", "-q")
-    _chroot(root, "apt-get", "install", "-q", "-y", "--no-install-recommends", *_PACKAGES)
-    if _chroot(root, "id", "-u", SLURM.name).strip() != str(SLURM.uid):
+    # An older Debian's debootstrap does not know the newer suites' names; one script serves them all.
+    script = "/usr/share/debootstrap/scripts/sid"
+    _run("debootstrap", "--variant=minbase", "--include=ca-certificates", suite, str(root), mirror(), script)
+    policy = root / "usr/sbin/policy-rc.d"
+    policy.write_text("#!/bin/sh\nexit 101\n")
+    policy.chmod(0o755)
+    (root / "etc/dpkg/dpkg.cfg.d/small").write_text("".join(f"path-exclude=/{path}/*\n" for path in _NO_DOCS))
+    inside = ("chroot", str(root))
+    _run(*inside, "apt-get", "-o", "Acquire::Check-Valid-Until=false", "update", "-q")
+    _run(*inside, "apt-get", "install", "-q", "-y", "--no-install-recommends", *_PACKAGES)
+    if _run(*inside, "id", "-u", SLURM.name).strip() != str(SLURM.uid):
         raise LookupError(f"{suite} gives the user {SLURM.name} another number than {SLURM.uid}")
     for user in (REST, RESEARCHER):
-        _chroot(
-            root, "useradd", "--uid", str(user.uid), "--user-group", "--create-home", "--shell", "/bin/sh", user.name
-        )
-    make_gpus(root / "dev")
+        _run(*inside, "useradd", "--uid", str(user.uid), "--user-group", "--create-home", user.name)
+    for index in range(GPUS):
+        _fake_gpu(root / f"dev/nvidia{index}")
     # It includes by pattern, which Slurm does not support and calls an error at each start of anything.
     (root / "etc/slurm/plugstack.conf").unlink(missing_ok=True)
-    for path in _NOT_NEEDED:
+    for path in (*_NO_DOCS, *_NO_CACHES):
         shutil.rmtree(root / path, ignore_errors=True)
 
 
-def make_gpus(dev: Path) -> None:
-    """Eight devices that open like GPUs and hold nothing: /dev/null under other names."""
-    for index in range(GPUS):
-        device = dev / f"nvidia{index}"
-        os.mknod(device, 0o666 | 0o020000, os.makedev(1, 3))
-        device.chmod(0o666)
+def _fake_gpu(device: Path) -> None:
+    """A device that opens like a GPU and holds nothing: /dev/null under another name."""
+    os.mknod(device, stat.S_IFCHR | 0o666, os.makedev(1, 3))
+    device.chmod(0o666)
 
 
 @contextmanager
@@ -172,23 +146,10 @@ def _one_builder(tree: Path) -> Iterator[None]:
         yield
 
 
-def _write(path: Path, text: str, *, mode: int = 0o644) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
-    path.chmod(mode)
-
-
-def _chroot(root: Path, *argv: str) -> str:
-    return _run("chroot", str(root), *argv)
-
-
 def _run(*argv: str) -> str:
     """Runs a tool; what it printed is in the error when it fails, and is its answer when not."""
-    env = os.environ | {
-        "DEBIAN_FRONTEND": "noninteractive",
-        "LC_ALL": "C",
-        "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-    }
+    path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+    env = os.environ | {"DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C", "PATH": path}
     done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise RuntimeError(f"{' '.join(argv[:4])} … failed:\n{(done.stdout + done.stderr)[-2000:]}")

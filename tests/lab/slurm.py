@@ -1,7 +1,8 @@
 """One real Slurm cluster: slurmctld, slurmrestd behind a proxy that can fail on order, and slurmds as plain processes.
 
-The daemons live in a root file system of their own, an overlay over :func:`tests.lab.rootfs.slurm_rootfs`; the commands (`scontrol`, `srun` and
-so on) run in it too. Workers in pods are made by :mod:`tests.lab.workers`. Several clusters can run side by side, also of different versions:
+The daemons live in a root file system of their own, an overlay over :func:`tests.lab.rootfs.slurm_rootfs`, in which the
+commands (:mod:`tests.lab.slurm_commands`) run too. Workers in pods are made by :mod:`tests.lab.workers`. Several
+clusters can run side by side, also of different versions:
 
 >>> main, old = Slurm(processes), Slurm(processes, version="24.11", cluster="old")
 >>> main.up(), old.up(), old.add_slurmds(["old-1", "old-2"])
@@ -9,7 +10,6 @@ so on) run in it too. Workers in pods are made by :mod:`tests.lab.workers`. Seve
 """
 
 import contextlib
-import json
 import os
 import secrets
 import shutil
@@ -17,18 +17,17 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from . import paths
 from .processes import Processes
 from .proxy import Proxy
 from .rootfs import REST, SLURM, mount_overlay, slurm_rootfs, unmount_below
+from .slurm_commands import Commands, SlurmError, wait_until
 from .slurm_conf import JWT_KEY, ClusterConf, cgroup_conf, gres_conf, node_conf, slurm_conf
 
 
@@ -50,11 +49,7 @@ PORTS = {
 }
 
 
-class SlurmError(RuntimeError):
-    """A command failed or a state did not come; the text has its output."""
-
-
-class Slurm:
+class Slurm(Commands):
     """A Slurm cluster of the lab. Every object with the same cluster name means the same running cluster."""
 
     def __init__(
@@ -70,12 +65,11 @@ class Slurm:
     ) -> None:
         """Describes the cluster; :meth:`up` starts it.
 
-        `address` is an address of this machine that pods reach; without it the one towards the default route. `extra_conf` are further
-        lines of slurm.conf.
+        `address` is an address of this machine that pods reach; without it the one towards the default route.
+        `extra_conf` are further lines of slurm.conf.
         """
         self.processes = processes
         self.version = version
-        self.cluster = cluster
         self.ports = ports or PORTS[cluster]
         self.address = address or _own_address()
         self.conf = ClusterConf(
@@ -89,8 +83,7 @@ class Slurm:
         )
         self._home = paths.STATE / "slurm" / cluster
         self._control = paths.RUN / f"slurm-proxy-{cluster}.sock"
-        self.root = self._home / "controller" / "root"
-        """Root file system of slurmctld, slurmrestd and the commands."""
+        super().__init__(cluster, self._home / "controller" / "root")
         self._nodes_root = self._home / "nodes" / "root"
         self.etc = self.root / "etc/slurm"
         """The folder of slurm.conf; write topology.yaml and the like here, then `scontrol("reconfigure")`."""
@@ -125,7 +118,7 @@ class Slurm:
         port = ["--port", str(self.ports.proxy), "--upstream-port", str(self.ports.slurmrestd)]
         start(
             f"slurmrestd-proxy-{self.cluster}",
-            [sys.executable, "-m", "tests.lab.proxy", *listen, *port, "--control", str(self._control)],
+            [sys.executable, "-m", "tests.lab.proxy_server", *listen, *port, "--control", str(self._control)],
             cwd=paths.CHECKOUT,
         )
         token = self.token()
@@ -134,7 +127,10 @@ class Slurm:
         self.proxy.forget()
 
     def down(self) -> None:
-        """Ends every process of the cluster, jobs included, and removes its mounts and files. Also after a crash; twice is fine."""
+        """Ends every process of the cluster, jobs included, and removes its mounts and files.
+
+        It is fine after a crash, and twice.
+        """
         mine = [name for name in self.processes.names() if self._is_mine(name)]
         with ThreadPoolExecutor(16) as pool:
             list(pool.map(self.processes.kill, mine))
@@ -190,7 +186,7 @@ class Slurm:
                 return answers()
             return False
 
-        self._wait(is_so, 30, f"{process} does not answer")
+        wait_until(is_so, 30, f"{process} does not answer")
 
     # ---- workers as processes
 
@@ -212,7 +208,7 @@ class Slurm:
         ports = {name: self.ports.slurmd + len(known) + index for index, name in enumerate(fresh)}
         with ThreadPoolExecutor(8) as pool:
             list(pool.map(lambda name: self._start_slurmd(name, ports.get(name), features), wanted))
-        self._wait(lambda: self.idle().issuperset(wanted), timeout_s, f"not all of {len(wanted)} slurmds became IDLE")
+        wait_until(lambda: self.idle().issuperset(wanted), timeout_s, f"not all of {len(wanted)} slurmds became IDLE")
 
     def _start_slurmd(self, name: str, port: int | None, features: str) -> None:
         process = f"slurmd-{self.cluster}-{name}"
@@ -220,105 +216,12 @@ class Slurm:
             if not self.processes.alive(process):
                 self.processes.restart(process)
             return
-        argv = ["slurmd", "-D", "-Z", "-N", name, "--conf", node_conf(port=port, features=features)]
-        self.processes.start(process, argv, chroot=str(self._nodes_root))
-
-    # ---- commands
-
-    def run(self, *argv: str, user: int = 0, stdin: str | None = None, timeout_s: float = 60) -> str:
-        """Runs a Slurm command as a user (a uid of :mod:`tests.lab.rootfs`) and returns what it printed; SlurmError when it fails."""
-        command = [
-            "chroot",
-            f"--userspec={user}:{user}",
-            str(self.root),
-            "env",
-            "--ignore-environment",
-            "-C",
-            "/tmp",
-            _PATH,
-            *argv,
-        ]
-        done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=timeout_s, check=False)
-        if done.returncode != 0:
-            raise SlurmError(f"{' '.join(argv)}: exit {done.returncode}\n{done.stdout}{done.stderr}")
-        return done.stdout
-
-    def scontrol(self, *argv: str) -> str:
-        """Runs scontrol as root."""
-        return self.run("scontrol", *argv)
-
-    def sinfo(self, *argv: str) -> str:
-        """Runs sinfo."""
-        return self.run("sinfo", *argv)
-
-    def squeue(self, *argv: str) -> str:
-        """Runs squeue."""
-        return self.run("squeue", *argv)
-
-    def srun(self, *argv: str, user: int = 0, timeout_s: float = 60) -> str:
-        """Runs a command on workers and returns its output."""
-        return self.run("srun", *argv, user=user, timeout_s=timeout_s)
-
-    def sbatch(self, script: str, *argv: str, user: int = 0) -> int:
-        """Submits a script; without a first line of its own it is a shell script. Returns the job's id."""
-        text = script if script.startswith("#!") else f"#!/bin/sh\n{script}\n"
-        return int(
-            self.run("sbatch", "--parsable", "--output=/dev/null", *argv, user=user, stdin=text).partition(";")[0]
-        )
-
-    def scancel(self, *argv: str | int) -> None:
-        """Ends jobs."""
-        self.run("scancel", *map(str, argv))
-
-    def token(self, user: str = "slurm", lifespan_s: int = 3600) -> str:
-        """A fresh JWT for this user; slurm may do everything."""
-        return self.scontrol("token", f"username={user}", f"lifespan={lifespan_s}").strip().partition("=")[2]
-
-    # ---- nodes
-
-    def node(self, name: str) -> dict[str, Any]:
-        """What slurmctld knows of a node now, as `scontrol --json` says it; SlurmError when there is none."""
-        nodes: list[dict[str, Any]] = json.loads(self.scontrol("show", "node", name, "--json"))["nodes"]
-        if not nodes:
-            raise SlurmError(f"{self.cluster} has no node {name}")
-        return nodes[0]
-
-    def nodes(self) -> dict[str, dict[str, Any]]:
-        """All nodes by name, from one full list; the only read that is fresh in everything."""
-        return {node["name"]: node for node in json.loads(self.scontrol("show", "nodes", "--json"))["nodes"]}
-
-    def idle(self) -> set[str]:
-        """The nodes that can take a job at once."""
-        return set(self.sinfo("--noheader", "--Node", "--states=idle", "--responding", "--format=%N").split())
-
-    def wait_node(
-        self, name: str, predicate: Callable[[dict[str, Any]], bool], timeout_s: float = 30
-    ) -> dict[str, Any]:
-        """Waits until the node is there and is so; returns it. SlurmError says what it was at the end."""
-        seen: dict[str, Any] = {}
-
-        def is_so() -> bool:
-            nonlocal seen
-            seen = self.nodes().get(name, {})
-            return bool(seen) and predicate(seen)
-
-        try:
-            self._wait(is_so, timeout_s, f"node {name} did not become what it should")
-        except SlurmError as error:
-            raise SlurmError(
-                f"{error}; it is {seen.get('state', 'unknown')}, reason {seen.get('reason', '')!r}"
-            ) from error
-        return seen
-
-    def _wait(self, is_so: Callable[[], bool], timeout_s: float, complaint: str) -> None:
-        deadline = time.monotonic() + timeout_s
-        while not is_so():
-            if time.monotonic() > deadline:
-                raise SlurmError(f"{complaint} in {timeout_s:.0f} s")
-            time.sleep(0.1)
+        slurmd = ["slurmd", "-D", "-Z", "-N", name, "--conf", node_conf(port=port, features=features)]
+        self.processes.start(process, [*_OWN_RUN, *slurmd], chroot=str(self._nodes_root))
 
 
-_PATH = "PATH=/usr/sbin:/usr/bin:/sbin:/bin"
+_OWN_RUN = ("unshare", "--mount", "--propagation=slave", "sh", "-c", 'mount -t tmpfs run /run/slurm && exec "$@"', "sh")
+"""A slurmd makes /run/slurm/sack.socket and dies if another makes it in the same moment: each gets its own."""
 
 
 def _own_address() -> str:

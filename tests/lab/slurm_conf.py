@@ -1,6 +1,7 @@
 """The texts of Slurm's configuration files. Pure functions: no file, no clock.
 
-The same files serve slurmctld, slurmrestd, slurmds that run as processes beside them, and (sent by slurmctld, "configless") those in pods.
+The same files serve slurmctld, slurmrestd, slurmds that run as processes beside them, and (sent by slurmctld,
+"configless") those in pods.
 """
 
 from dataclasses import dataclass, field
@@ -79,11 +80,6 @@ def cgroup_conf() -> str:
     return "CgroupPlugin=disabled\n"
 
 
-def node_conf(
-    *, cpus: int = 64, memory_mb: int = 512_000, gpus: int = GPUS, port: int | None = None, features: str = "worker"
-) -> str:
+def node_conf(*, port: int, features: str = "worker", cpus: int = 64, memory_mb: int = 512_000) -> str:
     """What a dynamic slurmd says of itself (its `--conf`)."""
-    words = [f"CPUs={cpus}", f"RealMemory={memory_mb}", f"Gres=gpu:{GPU_TYPE}:{gpus}", f"Feature={features}"]
-    if port is not None:
-        words.append(f"Port={port}")
-    return " ".join(words)
+    return f"CPUs={cpus} RealMemory={memory_mb} Gres=gpu:{GPU_TYPE}:{GPUS} Feature={features} Port={port}"
