@@ -6,7 +6,7 @@ the others: it becomes one whose state nobody knows.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from functools import lru_cache
 from typing import Any, TypeVar
@@ -278,6 +278,8 @@ def _bad_job(row: msgspec.Raw) -> Job:
 
 def number(value: Num | bool) -> int | None:
     """A whole number; None when it is unset, without end, a sentinel, or no number."""
+    if type(value) is int:  # the usual case, and the list is long
+        return None if value in _SENTINELS else value
     if isinstance(value, Number):
         return None if value.infinite or not value.set else number(value.number)
     if isinstance(value, str):
@@ -291,7 +293,7 @@ def moment(value: Num) -> datetime | None:
     """A time in Unix seconds; None for "never" and for what is no time."""
     if isinstance(value, Number):
         value = value.number if value.set and not value.infinite else None
-    return _moment(value) if isinstance(value, int) else _moment(number(value))
+    return _moment(value if type(value) is int else number(value))
 
 
 @lru_cache(maxsize=8192)
@@ -337,7 +339,8 @@ def shown(value: str | None) -> str:
 
 def node(cluster: str, wire: Node) -> SlurmNode:
     """The fact. Slurm 24.11 leaves the reason behind at an UNDRAIN: ours, without a state it explains, is gone."""
-    base, flags = states.split([*_state(wire.state), *_state(wire.state_flags)])
+    word, more = wire.state or (), wire.state_flags
+    base, flags = states.split(word if not more else [*_list(word), *_list(more)])
     reason = shown(wire.reason)
     if reasons.is_ours(reason) and not states.has_reason(base, flags):
         reason = ""
@@ -392,5 +395,5 @@ def reservation(cluster: str, wire: Reservation) -> SlurmReservation:
     )
 
 
-def _state(value: Words) -> list[str]:
-    return [value] if isinstance(value, str) else value or []
+def _list(value: str | Iterable[str]) -> Iterable[str]:
+    return (value,) if isinstance(value, str) else value
