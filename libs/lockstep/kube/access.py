@@ -9,7 +9,7 @@ from kubernetes_asyncio.client import Configuration
 from kubernetes_asyncio.config import ConfigException, load_incluster_config, load_kube_config
 
 from lockstep.base.errors import BadInput
-from lockstep.kube.settings import KubeSettings
+from lockstep.kube.settings import KubeClientSettings
 
 
 class Access(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,7 +24,7 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
     """Address, CA, certificate and key. When one changes, connections must be made anew."""
 
 
-async def read_access(settings: KubeSettings) -> Access:
+async def read_access(settings: KubeClientSettings) -> Access:
     """Read everything from its files.
 
     Raises:
@@ -52,7 +52,7 @@ async def read_access(settings: KubeSettings) -> Access:
     return Access(config=config, authorization=authorization, rereadable=rereadable, trust=trust)
 
 
-def _kubeconfig(settings: KubeSettings) -> str:
+def _kubeconfig(settings: KubeClientSettings) -> str:
     """The kubeconfig's path; empty for the pod's service account."""
     named = settings.kubeconfig or os.environ.get("KUBECONFIG", "")
     if named or "KUBERNETES_SERVICE_HOST" in os.environ:

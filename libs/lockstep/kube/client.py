@@ -14,7 +14,7 @@ from lockstep.kube.errors import AlreadyExists, Conflict, NotFound, Unreachable
 from lockstep.kube.events import event_body, event_name, event_namespace, moment
 from lockstep.kube.port import Delta, Regarding, ServerVersion, Watched
 from lockstep.kube.resources import HOLDS, NODES, PODS, Resource, resource_of, segment
-from lockstep.kube.settings import KubeSettings
+from lockstep.kube.settings import KubeClientSettings
 from lockstep.kube.transport import Counters, Transport
 from lockstep.kube.watch import Watch
 from lockstep.kube.wire import Hold, Lease, Node, Page, Pdb, Pod, selects
@@ -29,7 +29,7 @@ _MANAGER = {"fieldManager": keys.FIELD_MANAGER}
 class KubeClient:
     """One connection to one API server; share it. An async context manager."""
 
-    def __init__(self, settings: KubeSettings, *, random: Random | None = None) -> None:
+    def __init__(self, settings: KubeClientSettings, *, random: Random | None = None) -> None:
         self._http = Transport(settings)
         self._random = random or Random()  # noqa: S311  jitter is no secret
 

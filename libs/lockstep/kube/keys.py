@@ -25,7 +25,7 @@ IN_SERVICE = "lockstep.sh/InService"
 MIRRORED_CORDON = "lockstep.sh/mirrored-cordon"
 """Node annotation; `true`: the cordon mirrors a hold that stands elsewhere, and is no hold itself."""
 IGNORE_CONDITIONS = "lockstep.sh/ignore-conditions"
-"""Node annotation: comma separated `type=lastTransitionTime` that count as no hold until they next change."""
+"""Node annotation: comma separated conditions, taints or labels of the node that count as no hold."""
 OWNER = "lockstep.sh/owner"
 """Hold annotation: who created it. Written by the API server's admission policy."""
 

@@ -7,7 +7,7 @@ import msgspec
 Positive = Annotated[float, msgspec.Meta(gt=0)]
 
 
-class KubeSettings(msgspec.Struct, frozen=True, kw_only=True):
+class KubeClientSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of the Kubernetes client."""
 
     kubeconfig: str = ""

@@ -28,7 +28,7 @@ from lockstep.kube.errors import (
     NotFound,
     Unreachable,
 )
-from lockstep.kube.settings import KubeSettings
+from lockstep.kube.settings import KubeClientSettings
 
 _status = msgspec.json.Decoder(wire.Status)
 
@@ -59,7 +59,7 @@ class _Call(msgspec.Struct, frozen=True):
 class Transport:
     """The way to one API server. An async context manager: all connections are closed at its end."""
 
-    def __init__(self, settings: KubeSettings) -> None:
+    def __init__(self, settings: KubeClientSettings) -> None:
         self.settings = settings
         self.counters = Counters()
         self._access: Access | None = None
