@@ -1,0 +1,140 @@
+"""Every command and option there is. Help, completion and the documentation are made from this."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from lockstep.base.text import one_line
+from lockstep.cli.exits import MAX_LINE, MEANINGS, Exit
+from lockstep.contracts.hold import AtDeadline, DrainPolicy, HoldClass
+
+EPILOG = "exit codes:\n" + "\n".join(f"  {code.value}  {text}" for code, text in MEANINGS.items())
+FORMS = ("table", "wide", "json", "yaml", "name")
+OWN_CLASSES = tuple(c.value for c in HoldClass if c is not HoldClass.SLURM)
+"""The classes that a Hold may have; `slurm` is for what stands in Slurm itself."""
+
+
+class Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line, without the usage."""
+
+    def error(self, message: str) -> NoReturn:
+        """Ends with the code for bad input."""
+        sys.stderr.write(f"{self.prog}: {one_line(message, limit=MAX_LINE)}; see `{self.prog} --help`\n")
+        raise SystemExit(Exit.BAD_INPUT)
+
+
+def build() -> Parser:
+    """The parser of the whole command. `args.command` names the module in `lockstep.cli` that does it."""
+    parser = Parser(
+        prog="lockstep",
+        description="Slurm on Kubernetes, in step: who is out of service, why, and until when.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    common = _common()
+    for add in (_get, _why, _hold, _release, _events, _doctor, _standalone):
+        add(commands, common)
+    completion = _command(commands, "completion", "print the completion script of a shell")
+    completion.add_argument("shell", choices=("bash", "zsh", "fish"))
+    _command(commands, "version", "print the version")
+    return parser
+
+
+def _common() -> Parser:
+    """What every command that talks to a system takes."""
+    common = Parser(add_help=False, allow_abbrev=False)
+    group = common.add_argument_group("where")
+    group.add_argument(
+        "--config", metavar="FILE", help="settings (default: $LOCKSTEP_CONFIG, else found by kubeconfig)"
+    )
+    group.add_argument("--kubeconfig", metavar="FILE", help="how to reach Kubernetes (default: as kubectl)")
+    group.add_argument("--context", metavar="NAME", help="the kubeconfig's context")
+    group.add_argument("--nats", metavar="URL", help="where the facts are (default: from the settings)")
+    group.add_argument("-c", "--cluster", metavar="NAME", help="only this Slurm cluster")
+    return common
+
+
+_Commands = argparse._SubParsersAction  # noqa: SLF001  argparse has no public name for it
+
+
+def _command(commands: "_Commands[Parser]", name: str, text: str, *parents: Parser) -> Parser:
+    return commands.add_parser(
+        name,
+        help=text,
+        description=text[0].upper() + text[1:] + ".",
+        parents=parents,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+
+
+def _form(parser: Parser, choices: Sequence[str] = FORMS) -> None:
+    parser.add_argument("-o", "--output", choices=choices, default=choices[0], help="form of the answer")
+
+
+def _get(commands: "_Commands[Parser]", common: Parser) -> None:
+    get = _command(commands, "get", "list workers, holds or clusters", common)
+    get.add_argument("what", choices=("workers", "holds", "clusters"))
+    get.add_argument("names", metavar="NAME", nargs="*", help="only these")
+    get.add_argument("--held", action="store_true", help="only workers that are out of service")
+    get.add_argument("-l", "--selector", metavar="LABELS", help="only workers whose pod has these labels")
+    _form(get)
+
+
+def _why(commands: "_Commands[Parser]", common: Parser) -> None:
+    why = _command(commands, "why", "say why a worker is out of service, and what ends it", common)
+    why.add_argument("worker", metavar="WORKER", help="a worker's name, or cluster/name")
+    _form(why, ("text", "json", "yaml"))
+
+
+def _hold(commands: "_Commands[Parser]", common: Parser) -> None:
+    hold = _command(commands, "hold", "take workers out of service", common)
+    which = hold.add_argument_group("which workers (one of these)")
+    which.add_argument("workers", metavar="WORKER", nargs="*", help="workers' names, or host lists such as gpu-[1-8]")
+    which.add_argument("--hostlist", metavar="LIST", help="a host list, kept as it is written")
+    which.add_argument("--nodes", metavar="NODE", nargs="+", help="the workers on these Kubernetes nodes")
+    which.add_argument("--selector", metavar="LABELS", help="workers whose pod has these labels, now and later")
+    which.add_argument("--partitions", metavar="NAME", nargs="+", help="all workers of these Slurm partitions")
+    hold.add_argument("--reason", required=True, help="why, for those who ask (at most 200 characters)")
+    hold.add_argument("--class", dest="hold_class", choices=OWN_CLASSES, default=HoldClass.MANUAL.value)
+    hold.add_argument("--expires", metavar="WHEN", help="ends by itself: 2h, or 2026-12-01T06:00:00Z")
+    hold.add_argument("--policy", choices=_words(DrainPolicy), default="wait", help="what happens to running jobs")
+    hold.add_argument("--deadline", metavar="TIME", help="how long to wait for jobs, such as 2h")
+    hold.add_argument("--at-deadline", choices=_words(AtDeadline), help="what happens to jobs then (default: keep)")
+    hold.add_argument("--name", help="name of the Hold (default: from worker and reason)")
+    hold.add_argument("--dry-run", action="store_true", help="only print what would be created")
+    hold.add_argument("--wait", action="store_true", help="show the drain until it is done")
+
+
+def _release(commands: "_Commands[Parser]", common: Parser) -> None:
+    release = _command(commands, "release", "end holds: your own, or with --override anybody's", common)
+    release.add_argument("names", metavar="NAME|WORKER", nargs="+", help="a hold's name or id, or a worker")
+    release.add_argument("--all-mine", action="store_true", help="all holds of mine on the worker")
+    release.add_argument("--override", action="store_true", help="end somebody else's hold where it lives; recorded")
+    release.add_argument("--why", metavar="TEXT", default="", help="why you override it")
+
+
+def _events(commands: "_Commands[Parser]", common: Parser) -> None:
+    events = _command(commands, "events", "show what happened", common)
+    events.add_argument("-f", "--follow", action="store_true", help="go on with what happens")
+    events.add_argument("--since", metavar="TIME", help="how far back, such as 10m (default: 1h; with --follow: now)")
+    events.add_argument("--worker", metavar="WORKER", help="only this worker: a name, or cluster/name")
+    events.add_argument("--kind", metavar="TYPE", action="append", help="only these, such as hold or hold.placed")
+    _form(events, ("text", "json"))
+
+
+def _doctor(commands: "_Commands[Parser]", common: Parser) -> None:
+    doctor = _command(commands, "doctor", "check settings, connections, rights and versions", common)
+    _form(doctor, ("table", "json"))
+
+
+def _standalone(commands: "_Commands[Parser]", common: Parser) -> None:
+    _command(commands, "standalone", "run all services in this process, with a NATS server of its own", common)
+
+
+def _words(kind: type[DrainPolicy | AtDeadline]) -> tuple[str, ...]:
+    return tuple(word.value.lower() for word in kind)
