@@ -57,8 +57,11 @@ class Node:
             (self.state / folder).mkdir(parents=True, exist_ok=True)
         paths.write(self.state / "cni" / "lab.conflist", network.cni_config())
         config = paths.write(self.state / "containerd.toml", containerd_config())
-        binds = [f"mount --bind {self.state / folder} {place}" for place, folder in _OWN_FOLDERS.items()]
-        script = " && ".join(["mount --make-rslave /", "mount --make-rshared /", *binds, "exec sleep infinity"])
+        binds = [
+            f"mount --bind {self.state / folder} {place} && mount --make-private {place} && mount --make-shared {place}"
+            for place, folder in _OWN_FOLDERS.items()
+        ]
+        script = " && ".join(["mount --make-rslave /", *binds, "exec sleep infinity"])
         self._processes.start(self.name, ["unshare", "--mount", "--propagation=private", "sh", "-c", script])
         wait_for(f"mounts of {self.name}", self._mounted, 10, 0.01)
         path = f"{CONTAINERD.folder}:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -103,9 +106,12 @@ class Node:
         shutil.rmtree(self.state / "run")
 
     def power_on(self, kube: Kube) -> None:
-        """Start the node again, with its images and disks; ready when Kubernetes says so."""
+        """Start the node again, with its images and disks; ready when it has told Kubernetes so anew."""
+        lease = f"/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/{self.name}"
+        before = kube.request("GET", lease)["spec"]["renewTime"]
         self.start_containerd()
         self.start_kubelet(kube)
+        wait_for(f"a sign of life of {self.name}", lambda: kube.request("GET", lease)["spec"]["renewTime"] != before, 60)
         wait_registered(kube, [self])
 
     def _inside(self, *argv: str | Path) -> list[str | Path]:
@@ -221,7 +227,6 @@ def kubelet_config(address: str, cgroup_root: str, kube: Kube) -> dict[str, obje
         "failCgroupV1": False,
         "enforceNodeAllocatable": [],
         "failSwapOn": False,
-        "localStorageCapacityIsolation": False,
         "imageGCHighThresholdPercent": 100,
         "imageGCLowThresholdPercent": 99,
         "evictionHard": {"memory.available": "50Mi", "nodefs.available": "1%", "imagefs.available": "1%"},
