@@ -19,7 +19,7 @@ class NatsServer(EmbeddedNats):
     """nats-server with a store of its own; like the embedded one, and it can be killed and paused."""
 
     async def kill(self) -> None:
-        """kill -9, and wait until it is gone."""
+        """Kill -9, and wait until it is gone."""
         assert self._process is not None
         self._process.kill()
         await self._process.wait()

@@ -1,6 +1,5 @@
 """The bus against a real nats-server."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from pathlib import Path
@@ -10,12 +9,10 @@ import pytest
 
 from lockstep.bus.connection import Connection
 from lockstep.bus.facts import FactFeed, FactSeen
-from lockstep.bus.ordered import CaughtUp, Reset
+from lockstep.bus.ordered import CaughtUp
 from lockstep.bus.publisher import Publisher
-from lockstep.bus.streams import StreamKeeper
 from lockstep.contracts.facts import Fact, SlurmNode
-from lockstep.contracts.subjects import FACTS
-from tests.fakes.nats import NatsServer, TcpProxy, connected, nats_server
+from tests.fakes.nats import NatsServer, connected, nats_server
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable
+from contextlib import suppress
 from contextvars import Context, copy_context
 from types import TracebackType
 from typing import Generic, NamedTuple, Self, TypeVar
@@ -20,11 +21,13 @@ class Lanes(Generic[K]):
 
     Of the jobs that wait for one key only the newest is kept: a job looks at what is, so one look is enough. A job
     that failed is tried again, as `on_failure` says, unless a newer one came. Use it as an async context: leaving it
-    lets running jobs end and drops those that wait.
+    drops jobs that wait and lets running ones end, also when it is left because of a cancellation; then for at most
+    `grace_s`.
     """
 
-    def __init__(self, width: int, *, on_failure: OnFailure[K] | None = None) -> None:
+    def __init__(self, width: int, *, on_failure: OnFailure[K] | None = None, grace_s: float = 5.0) -> None:
         self._width = width
+        self._grace_s = grace_s
         self._on_failure: OnFailure[K] = on_failure or (lambda _, error, attempt: again_after(error, attempt))
         self._ready: OrderedDict[K, _Waiting] = OrderedDict()
         self._behind: dict[K, _Waiting] = {}
@@ -70,6 +73,12 @@ class Lanes(Generic[K]):
         for timer in self._delayed.values():
             timer.cancel()
         self._delayed.clear()
+        if not self._running:
+            self._idle.set()
+        if kind is asyncio.CancelledError:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._grace_s):
+                    await self._idle.wait()
         await self._group.__aexit__(kind, error, trace)
 
     def _enqueue(self, key: K, waiting: "_Waiting") -> None:

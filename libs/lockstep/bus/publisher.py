@@ -36,7 +36,7 @@ class _Said(msgspec.Struct):
 class Publisher:
     """Publishes for one service. Facts keep their order; an unchanged fact is not sent again.
 
-    Two facts are the same when they differ in `epoch`, `revision` and `read_at` only: freshness is the heartbeat's.
+    Two facts are the same when they differ in `epoch` and `read_at` only: freshness is the heartbeat's.
     """
 
     def __init__(
@@ -44,14 +44,28 @@ class Publisher:
         connection: Connection,
         *,
         source: str,
+        epoch: int = 0,
+        may_act: Callable[[], bool] = lambda: True,
         traceparent: Callable[[], str] = str,
         patience_s: float = 15.0,
         on_doubt: Callable[[], None] = lambda: None,
     ) -> None:
-        """`on_doubt` is called when an error may mean that a stream is lost; see `streams.StreamKeeper.look`."""
+        """Opens nothing.
+
+        Args:
+            connection: where to.
+            source: who we are, for `ce-source`.
+            epoch: written into each fact that has none.
+            may_act: asked before anything is sent; when it says no, nothing is.
+            traceparent: the trace of what is being done.
+            patience_s: for one call, until it raises Retry.
+            on_doubt: called when an error may mean that a stream is lost; see `streams.StreamKeeper.look`.
+        """
         self._connection = connection
         self._js: JetStreamContext = connection.client.jetstream()
         self._source = source
+        self._epoch = epoch
+        self._may_act = may_act
         self._traceparent = traceparent
         self._patience_s = patience_s
         self._on_doubt = on_doubt
@@ -75,7 +89,7 @@ class Publisher:
             Reject: another instance with a higher epoch writes these facts; this one must stop.
         """
         async with self._turn:
-            newest = {fact_subject(fact): fact for fact in facts}
+            newest = {fact_subject(fact): self._stamped(fact) for fact in facts}
             news = {subject: fact for subject, fact in newest.items() if self._is_news(subject, fact)}
             await self._send_facts(news)
             return len(news)
@@ -103,6 +117,9 @@ class Publisher:
                 said.sequence = 0
             await self._send_facts({subject: said.fact for subject, said in self._said.items()})
             return len(self._said)
+
+    def _stamped(self, fact: Fact) -> Fact:
+        return fact if fact.epoch or not self._epoch else msgspec.structs.replace(fact, epoch=self._epoch)
 
     def _is_news(self, subject: str, fact: Fact) -> bool:
         said = self._said.get(subject)
@@ -162,8 +179,10 @@ class Publisher:
 
         Raises:
             Retry: some were not acknowledged, and the deadline is over.
-            Reject: a message is larger than NATS takes.
+            Reject: a message is larger than NATS takes, or we may not act.
         """
+        if not self._may_act():
+            raise Reject("nothing is published: the lease may have run out")
         for message in messages:
             if len(message.body) > self._connection.client.max_payload:
                 raise Reject(f"{message.subject}: {len(message.body)} bytes are more than NATS takes")
@@ -221,4 +240,4 @@ def _lost_race(result: Retry) -> bool:
 
 def _news(fact: Fact) -> Fact:
     """What makes a fact worth sending."""
-    return msgspec.structs.replace(fact, epoch=0, revision="", read_at=None)
+    return msgspec.structs.replace(fact, epoch=0, read_at=None)

@@ -120,6 +120,10 @@ class FactTable:
         """What is known of the same thing, or None."""
         return self._facts.get(key_of(fact))
 
+    def all(self) -> list[Fact]:
+        """Every fact that stands."""
+        return list(self._facts.values())
+
     def of_kind(self, kind: type[V]) -> list[V]:
         """All facts of one kind."""
         return [fact for fact in self._facts.values() if isinstance(fact, kind)]

@@ -142,7 +142,7 @@ class LeaseSettings(Part, frozen=True, kw_only=True):
     """False: this process believes that it is alone."""
     namespace: str = ""
     """Where the Leases are. Empty: the namespace of the first cluster."""
-    duration_s: Annotated[float, Meta(ge=3, le=300)] = 15.0
+    duration_s: Annotated[int, Meta(ge=3, le=300)] = 15
     """So long after its last renewal another replica takes over."""
 
 
