@@ -30,12 +30,11 @@ class Wanted(NamedTuple):
 class Drains:
     """Keeps the desired state of every worker. No I/O: takes what changed, gives what to publish."""
 
-    def __init__(self, table: FactTable, site: Site, clusters: Iterable[str], policy: Policy, epoch: int = 0) -> None:
+    def __init__(self, table: FactTable, site: Site, clusters: Iterable[str], policy: Policy) -> None:
         self._table = table
         self._site = site
         self._clusters = frozenset(clusters)
         self._policy = policy
-        self._epoch = epoch
         self._seen_holds: dict[str, Mapping[str, KubeHold]] = {}
         self._waiting: set[WorkerKey] = set()
         """Workers whose drain needs another read, which no fact announces."""

@@ -1,6 +1,6 @@
 """Carries one action out, and says what to remember and to publish of it."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import assert_never
 
 import msgspec
@@ -62,7 +62,7 @@ class Hands:
         slurm: Mapping[str, SlurmApi],
         writers: Mapping[str, SlurmWriter],
         policy: Policy,
-        epoch: Callable[[], int],
+        epoch: int,
     ) -> None:
         self._kube = kube
         self._slurm = slurm
@@ -141,7 +141,7 @@ class Hands:
             drained_at=answer.at,
             episode=desired.episode if desired else 0,
             reasserted_at=answer.at if again else before,
-            epoch=self._epoch(),
+            epoch=self._epoch,
             read_at=answer.at,
         )
         if not answer.wrote:
@@ -163,7 +163,7 @@ class Hands:
             cluster=worker.cluster,
             name=worker.name,
             undrained_at=answer.at,
-            epoch=self._epoch(),
+            epoch=self._epoch,
             read_at=answer.at,
         )
         words = worker.slurm.reason if worker.slurm else ""

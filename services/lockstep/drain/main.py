@@ -1,0 +1,135 @@
+"""The drain service: its tasks, and what keeps them going."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from lockstep.base.backoff import backoff
+from lockstep.base.errors import Retry
+from lockstep.contracts.common import WorkerKey
+from lockstep.drain.handlers import Drains, Statuses
+from lockstep.drain.status import refusal
+from lockstep.kube.errors import KubeError
+from lockstep.runtime import service
+from lockstep.runtime.metrics import HANDLED, QUEUE_DEPTH
+from lockstep.runtime.ports import Ports
+from lockstep.runtime.service import Service
+from lockstep.runtime.site import site_of
+
+TICK_S = 0.5
+"""How late a deadline or an expiry may be noticed."""
+SWEEP_S = 30.0
+"""Between two looks at everybody."""
+STATUS_S = 0.5
+"""Between two rounds of writing Holds' status."""
+
+
+class DrainTasks:
+    """What runs side by side; `dirty` is all that they share."""
+
+    def __init__(self, ports: Ports) -> None:
+        self._ports = ports
+        self._table = ports.mirror.table
+        clusters = [cluster.name for cluster in ports.settings.clusters]
+        self._drains = Drains(self._table, site_of(ports.settings), clusters, ports.settings.policy)
+        self._statuses = Statuses(self._table)
+        self._dirty: set[WorkerKey] = set()
+        self._wake = asyncio.Event()
+        self._status_wake = asyncio.Event()
+
+    async def run(self) -> None:
+        """All of it, until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._collect())
+            tasks.create_task(self._tick())
+            tasks.create_task(self._work())
+            tasks.create_task(self._show())
+
+    async def _collect(self) -> None:
+        async for touched in self._ports.mirror.changes():
+            if touched.clusters:
+                self._status_wake.set()
+            self._mark(self._drains.touched(touched))
+
+    async def _tick(self) -> None:
+        async for number in _every(TICK_S):
+            self._mark(self._drains.due())
+            if number % round(SWEEP_S / TICK_S) == 0:
+                self._mark(self._drains.everybody())
+                self._statuses.tidy()
+                self._status_wake.set()
+
+    async def _work(self) -> None:
+        attempt = 0
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            keys, self._dirty = self._dirty, set()
+            QUEUE_DEPTH.labels("drain").set(len(keys))
+            try:
+                await self._publish(keys)
+                attempt = 0
+            except Retry:
+                HANDLED.labels("drain", "retry").inc(len(keys))
+                self._mark(keys)
+                await asyncio.sleep(backoff(attempt, limit_s=5.0))
+                attempt += 1
+
+    async def _publish(self, keys: set[WorkerKey]) -> None:
+        wanted = self._drains.look(keys)
+        if wanted.events:
+            await self._ports.bus.events(wanted.events)
+        if wanted.desired:
+            await self._ports.bus.facts(wanted.desired)
+            self._status_wake.set()
+            for desired in wanted.desired:
+                self._ports.log.info(
+                    "Decided",
+                    worker=f"{desired.cluster}/{desired.name}",
+                    actions=desired.progress,
+                    because=desired.words or "in service",
+                )
+        HANDLED.labels("drain", "ok").inc(len(keys))
+
+    async def _show(self) -> None:
+        """Writes the status of Holds, at a pace of its own: people may read it half a second later."""
+        while True:
+            await self._status_wake.wait()
+            self._status_wake.clear()
+            for hold, status in self._statuses.news(self._drains.refused):
+                refused = refusal(hold, status, self._ports.clock.now())
+                try:
+                    await self._ports.kube.set_hold_status(hold.namespace, hold.name, status, uid=hold.uid)
+                    if refused is not None:
+                        await self._ports.bus.event(refused)
+                except (KubeError, Retry) as error:
+                    self._ports.log.debug("Status not written", hold=f"{hold.namespace}/{hold.name}", error=str(error))
+                    self._status_wake.set()
+                else:
+                    self._statuses.told(hold, status)
+            await asyncio.sleep(STATUS_S)
+
+    def _mark(self, keys: set[WorkerKey]) -> None:
+        if keys:
+            self._dirty |= keys
+            self._wake.set()
+
+
+async def _every(seconds: float) -> AsyncIterator[int]:
+    number = 0
+    while True:
+        yield number
+        number += 1
+        await asyncio.sleep(seconds)
+
+
+async def run(ports: Ports) -> None:
+    """Decide for every worker until cancelled."""
+    await DrainTasks(ports).run()
+
+
+SERVICE = Service(name="drain", family="drain", run=run)
+
+
+def main() -> int:
+    """`lockstep-drain`; returns the exit code."""
+    return service.main(SERVICE)

@@ -1,0 +1,1 @@
+"""Lockstep on real Kubernetes, Slurm and NATS. One lab for the whole run."""

@@ -1,0 +1,39 @@
+"""Inputs: the lab (started once, attached to afterwards) and a Lockstep that runs on it. Nothing is mocked."""
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from tests.e2e.site import Site
+from tests.lab.lab import Lab
+from tests.lab.lockstep import Lockstep
+
+
+@pytest.fixture(scope="session", name="lab")
+def _lab() -> Iterator[Lab]:
+    """The lab with three real kubelets; left running when somebody started it before the tests."""
+    keep = bool(os.environ.get("LOCKSTEP_LAB_KEEP"))
+    lab = Lab.up()
+    yield lab
+    if not keep:
+        lab.down()
+
+
+@pytest.fixture(scope="session", name="running")
+def _running(lab: Lab) -> Iterator[Lockstep]:
+    """Lockstep, each service in a process of its own."""
+    lockstep = Lockstep(lab, separate=True)
+    lockstep.install()
+    lockstep.up()
+    yield lockstep
+    lockstep.stop()
+
+
+@pytest.fixture(name="site")
+def _site(lab: Lab, running: Lockstep) -> Iterator[Site]:
+    """Both systems quiet and in step before the test, and put back in order after it."""
+    site = Site(lab, running)
+    site.settle()
+    yield site
+    site.reset()

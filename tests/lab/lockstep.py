@@ -1,0 +1,158 @@
+"""Lockstep itself on the lab: installed from the checkout's virtual environment, started as its users start it.
+
+>>> lockstep = Lockstep(lab)
+>>> lockstep.install()                       # the CRD and the admission policies
+>>> lockstep.up()                            # `lockstep standalone`, ready when it says so
+>>> lockstep.cli("why", "gpu-1")
+>>> lockstep.kill(); lockstep.up()
+"""
+
+import http.client
+import json
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from . import paths, ports
+from .processes import CLEAN_ENV
+from .progress import wait_for
+
+if TYPE_CHECKING:
+    from .lab import Lab
+
+SERVICES = ("pod-watcher", "slurm-poller", "drain", "reconciler")
+HEALTH = 18480
+BIN = paths.CHECKOUT / ".venv" / "bin"
+
+
+class Lockstep:
+    """One installation: all services in one process, or each in a process of its own."""
+
+    def __init__(
+        self,
+        lab: "Lab",
+        *,
+        separate: bool = False,
+        embedded_nats: bool = False,
+        settings: Mapping[str, Any] | None = None,
+        clusters: Sequence[Mapping[str, Any]] | None = None,
+    ) -> None:
+        """`settings` are added to the lab's own, by their top-level key."""
+        self._lab = lab
+        self._processes = lab.processes
+        self._separate = separate
+        self.home = paths.STATE / "lockstep"
+        self.settings_file = self.home / "lockstep.yaml"
+        nats: dict[str, Any] = {} if embedded_nats else {"nats": {"url": lab.nats.url}}
+        self._settings = {
+            "clusters": [dict(c) for c in clusters or [self.cluster("main")]],
+            "kube": {"kubeconfig": str(lab.kube.kubeconfig)},
+            "data_dir": str(self.home / "data"),
+            "log": {"format": "json"},
+            **nats,
+            **(settings or {}),
+        }
+
+    def cluster(self, name: str) -> dict[str, Any]:
+        """The settings of the lab's Slurm cluster."""
+        slurm = self._lab.slurm
+        hybrid = not self._lab.nodes
+        return {
+            "name": name,
+            "namespace": "slurm",
+            "url": slurm.url,
+            "key_file": str(slurm.key_file),
+            "workers": {"hybrid": hybrid},
+        }
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the processes."""
+        return [f"lockstep-{service}" for service in SERVICES] if self._separate else ["lockstep"]
+
+    def install(self) -> None:
+        """The custom resource and the admission policies, as a site's administrator applies them."""
+        kube = self._lab.kube
+        for file in sorted((paths.CHECKOUT / "deploy").glob("crds/*.yaml")):
+            kube.apply(file.read_text())
+        kube.kubectl("wait", "--for=condition=Established", "crd/holds.lockstep.sh", "--timeout=30s")
+        for file in sorted((paths.CHECKOUT / "deploy").glob("policies/*.yaml")):
+            kube.apply(file.read_text())
+        kube.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "slurm"}})
+
+    def up(self, timeout_s: float = 60) -> None:
+        """Start what is not running and wait until all of it is ready."""
+        self.home.mkdir(parents=True, exist_ok=True)
+        for index, name in enumerate(self.names):
+            settings = {**self._settings, "health": {"host": ports.LOOPBACK, "port": HEALTH + index}}
+            file = paths.write(self.home / f"{name}.yaml", json.dumps(settings, indent=1))
+            program = [BIN / name] if self._separate else [BIN / "lockstep", "standalone"]
+            self._processes.start(name, [*program, "--config", file])
+        paths.write(self.settings_file, json.dumps(self._settings, indent=1))
+        for index, name in enumerate(self.names):
+            self.wait_ready(name, HEALTH + index, timeout_s)
+
+    def wait_ready(self, name: str, port: int, timeout_s: float) -> None:
+        """Wait until /readyz says so."""
+        wait_for(f"{name} ready (log: {self._processes.log(name)})", lambda: _ready(port), timeout_s)
+
+    def stop(self) -> None:
+        """End it in good order."""
+        for name in reversed(self.names):
+            self._processes.forget(name)
+
+    def kill(self, service: str = "") -> None:
+        """End all of it, or one service, without warning."""
+        for name in self.names:
+            if service in {"", name.removeprefix("lockstep-")}:
+                self._processes.kill(name)
+
+    def restart(self, service: str) -> None:
+        """Start one service again."""
+        self._processes.restart(f"lockstep-{service}")
+
+    def cli(self, *arguments: str, check: bool = True, user: str = "", timeout_s: float = 60) -> str:
+        """Run `lockstep` as a person would, and return what it printed.
+
+        Raises:
+            subprocess.CalledProcessError: it failed, and `check` is true.
+        """
+        return self.run(*arguments, check=check, timeout_s=timeout_s).stdout
+
+    def run(self, *arguments: str, check: bool = False, timeout_s: float = 60) -> "subprocess.CompletedProcess[str]":
+        """Run `lockstep`, with all that came of it."""
+        answer = subprocess.run(
+            [BIN / "lockstep", *arguments],
+            env={**CLEAN_ENV, "LOCKSTEP_CONFIG": str(self.settings_file), "TERM": os.environ.get("TERM", "dumb")},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=timeout_s,
+        )
+        if check and answer.returncode != 0:
+            raise RuntimeError(
+                f"lockstep {' '.join(arguments)} ended with {answer.returncode}: {answer.stderr.strip()}"
+            )
+        return answer
+
+    def log(self) -> Path:
+        """The log of the (first) process."""
+        return self._processes.log(self.names[0])
+
+    def log_lines(self, name: str = "") -> list[dict[str, Any]]:
+        """The log of one process, line by line."""
+        lines = self._processes.log(name or self.names[0]).read_text().splitlines()
+        return [json.loads(line) for line in lines if line.startswith("{")]
+
+
+def _ready(port: int) -> bool:
+    connection = http.client.HTTPConnection(ports.LOOPBACK, port, timeout=2)
+    try:
+        connection.request("GET", "/readyz")
+        return connection.getresponse().status == 200
+    except OSError:
+        return False
+    finally:
+        connection.close()
