@@ -4,9 +4,9 @@ import argparse
 import os
 import sys
 
-from . import build, leftovers, needs, packages, paths
+from . import leftovers, lock, needs, paths
 from .build import KUBERNETES
-from .lab import Lab, LabError, clean
+from .lab import Lab, build_everything, clean
 
 
 def main(arguments: list[str]) -> int:
@@ -16,13 +16,14 @@ def main(arguments: list[str]) -> int:
     up = commands.add_parser("up", help="start the lab, or attach to the one that runs")
     up.add_argument("--profile", choices=["kubelets", "hollow"], help="default: kubelets where they can run")
     up.add_argument("--nodes", type=int, default=3)
-    up.add_argument("--slurm", default="26.05", help="26.05 or 24.11")
     up.add_argument("--workers", type=int, help="default: one a kubelet")
     down = commands.add_parser("down", help="end everything; the cache and the logs stay")
     for command in (up, down):
         command.add_argument("--no-wait", action="store_true", help="give up if another command is changing the lab")
     commands.add_parser("status", help="processes, and what is on the machine")
-    commands.add_parser("build", help="install and build everything, start nothing")
+    fill = commands.add_parser("build", help="install and build everything, start nothing")
+    for command in (up, fill):
+        command.add_argument("--slurm", default="26.05", help="26.05 or 24.11")
     commands.add_parser("doctor", help="what this machine lacks")
     logs = commands.add_parser("logs", help="follow a process's log")
     logs.add_argument("name")
@@ -50,8 +51,7 @@ def _run(options: argparse.Namespace, rest: list[str]) -> int:
         case "status":
             return _status()
         case "build":
-            packages.install()
-            build.build_all()
+            build_everything(options.slurm)
         case "doctor":
             print(needs.report())
         case "logs":
@@ -65,16 +65,17 @@ def _run(options: argparse.Namespace, rest: list[str]) -> int:
 
 
 def _status() -> int:
-    try:
-        lab = Lab.attach()
-    except LabError as error:
-        print(error)
+    lab = Lab.peek()
+    if lab is None:
+        print("No lab is running; start one: python -m tests.lab up")
         found = leftovers.find()
         print("\n".join(["Left on this machine:", *found]) if found else "Nothing is left on this machine.")
         return 1
     print(f"{lab.shape.profile}, {lab.shape.nodes} nodes, Slurm {lab.shape.slurm}, from {lab.shape.checkout}")
     for name in lab.processes.names():
         print(f"  {'up  ' if lab.processes.alive(name) else 'DOWN'}  {name:<28} {lab.processes.log(name)}")
+    if users := lock.holders():
+        print(f"in use by {'; '.join(users)}")
     return 0 if lab.healthy() else 1
 
 

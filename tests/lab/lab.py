@@ -9,7 +9,7 @@
 
 import json
 import shutil
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -47,8 +47,7 @@ class Shape:
 
     def same_as(self, other: "Shape | None") -> bool:
         """Whether the other lab could be used instead of this one."""
-        mine = self.profile, self.nodes, self.slurm
-        return other is not None and other.complete and (other.profile, other.nodes, other.slurm) == mine
+        return other is not None and other.complete and replace(other, complete=False) == self
 
 
 class Lab:
@@ -86,35 +85,39 @@ class Lab:
             nodes: How many Kubernetes nodes.
             slurm: Slurm's version, 26.05 or 24.11.
             workers: How many: pods on kubelets, processes beside hollow nodes. Default: one a kubelet, else none.
-            wait: Wait for a command that is changing the lab; otherwise ``lock.LockedError``.
+            wait: Wait for others that start, end or (if theirs must end first) use a lab.
 
         Raises:
             LabError: The machine lacks something; the text lists it.
+            LockedError: Others are in the way and ``wait`` is false.
         """
-        with lock.hold(wait=wait):
-            shape = Shape(profile or _best_profile(), nodes, slurm, str(paths.CHECKOUT))
-            if shape.same_as(found := _read()) and (lab := cls(shape)).healthy():
-                say("The lab is up.")
-                return lab
-            _announce(found)
-            prepare(shape)
-            lab = cls(shape)
-            lab._clean()
-            paths.prepare()
-            lab._start(workers)
-            return lab
+        lock.share(wait=wait)
+        shape = Shape(profile or _best_profile(), nodes, slurm, str(paths.CHECKOUT))
+        if (lab := cls._running(shape)) is None:
+            lock.own(wait=wait)
+            if (lab := cls._running(shape)) is None:  # nobody started it while this process waited
+                lab = cls._fresh(shape, workers)
+            lock.share()
+        return lab
 
     @classmethod
     def attach(cls) -> "Lab":
-        """The lab that is running.
+        """The lab that is running. Others cannot end it as long as this process lives.
 
         Raises:
             LabError: None is, or its start did not come to an end.
         """
-        shape = _read()
-        if shape is None or not shape.complete:
+        lock.share()
+        if (lab := cls.peek()) is None:
+            lock.release()
             raise LabError("no lab is running; start one: python -m tests.lab up")
-        return cls(shape)
+        return lab
+
+    @classmethod
+    def peek(cls) -> "Lab | None":
+        """The lab that is running, only to look at it: others may end it at any time."""
+        shape = _read()
+        return cls(shape) if shape is not None and shape.complete else None
 
     def healthy(self) -> bool:
         """Whether all its processes live and the API server is ready."""
@@ -133,8 +136,27 @@ class Lab:
 
     def down(self, *, wait: bool = True) -> None:
         """End everything and leave nothing behind but the cache and the logs."""
-        with lock.hold(wait=wait), step("lab down"):
+        lock.own(wait=wait)
+        with step("lab down"):
             self._clean()
+        lock.release()
+
+    @classmethod
+    def _running(cls, shape: Shape) -> "Lab | None":
+        if shape.same_as(_read()) and (lab := cls(shape)).healthy():
+            say("The lab is up.")
+            return lab
+        return None
+
+    @classmethod
+    def _fresh(cls, shape: Shape, workers: int | None) -> "Lab":
+        _announce(_read())
+        prepare(shape)
+        lab = cls(shape)
+        lab._clean()
+        paths.prepare()
+        lab._start(workers)
+        return lab
 
     def _start(self, workers: int | None) -> None:
         _save(self.shape)
@@ -146,7 +168,7 @@ class Lab:
         else:
             together(self._start_hollow, self._start_slurm, self.nats.up)
         self._start_workers(count)
-        _save(Shape(**{**asdict(self.shape), "complete": True}))
+        _save(replace(self.shape, complete=True))
 
     def _start_kubelets(self, workers: int) -> None:
         together(partial(self.kube.up, len(self.nodes)), partial(self._start_containerds, workers))
@@ -201,10 +223,16 @@ def prepare(shape: Shape) -> None:
     lacking = [need for need in needs.look() if not need.met and (shape.profile == "kubelets" or not need.for_kubelets)]
     if lacking:
         raise LabError("\n".join(["the lab cannot run here:", *(f"  {need.what}: {need.hint}" for need in lacking)]))
+    build_everything(shape.slurm)
+
+
+def build_everything(slurm: str) -> None:
+    """Fill the cache: Debian packages on the machine, Go programs, Slurm's root file system, the pause image."""
     if build.missing():
-        say("First run: Kubernetes, containerd and more are built once, 12 to 15 minutes on two cores; later 15 s.")
+        say("First run: Kubernetes, containerd and CoreDNS are built once, about 10 minutes on two cores; later 15 s.")
     packages.install()
-    together(build.build_all, partial(slurm_rootfs, shape.slurm))
+    together(build.build_all, partial(slurm_rootfs, slurm))
+    images.pause()
 
 
 def clean(*, wait: bool = True) -> None:

@@ -1,54 +1,88 @@
-"""One lab per machine. The lock is held while a command changes the lab, and names the lab that is up.
+"""One lab per machine: who may change it, and who is using it.
 
-A lab outlives the command that started it, so the file's content stays: who started it, from which checkout.
+A process shares the lock as long as it uses the lab, and owns it alone while it starts or ends the lab; so nobody's lab
+is ended under a test that runs. The kernel releases both when the process ends, however it ends. The file's content
+names the last one that owned it.
 """
 
-import contextlib
 import fcntl
 import json
 import os
 import time
-from collections.abc import Iterator
-from typing import Any
+from pathlib import Path
+from typing import TextIO
 
 from . import paths
 from .progress import say
 
 
 class LockedError(RuntimeError):
-    """Another command is changing the lab; the text says which."""
+    """Others use or change the lab; the text names them."""
 
 
-@contextlib.contextmanager
-def hold(*, wait: bool = True) -> Iterator[None]:
-    """Hold the lock; wait for it with a message, or give up at once.
+_file: TextIO | None = None
+"""Open while this process has the lock: one for all its ``Lab`` objects, or it would wait for itself."""
+
+
+def share(*, wait: bool = True) -> None:
+    """Use the lab: as long as this process lives (or until ``release``) others cannot end it.
 
     Raises:
-        LockedError: Somebody holds it and ``wait`` is false.
+        LockedError: Somebody is starting or ending it and ``wait`` is false.
     """
-    with paths.LOCK.open("a+") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = _describe(_read())
-            if not wait:
-                raise LockedError(f"the lab is in use by {holder}") from None
-            say(f"The lab is in use by {holder}; waiting (--no-wait gives up instead).")
-            fcntl.flock(file, fcntl.LOCK_EX)
-        mine = {"pid": os.getpid(), "checkout": str(paths.CHECKOUT), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
-        file.truncate(0)
-        file.write(json.dumps(mine))
-        file.flush()
-        yield
+    _take(fcntl.LOCK_SH, wait=wait)
 
 
-def _read() -> dict[str, Any]:
+def own(*, wait: bool = True) -> None:
+    """Be alone with the lab, to start or end it.
+
+    Raises:
+        LockedError: Somebody uses it and ``wait`` is false.
+    """
+    file = _take(fcntl.LOCK_EX, wait=wait)
+    file.seek(0)
+    file.truncate()
+    json.dump({"pid": os.getpid(), "checkout": str(paths.CHECKOUT), "since": time.strftime("%Y-%m-%d %H:%M:%S")}, file)
+    file.flush()
+
+
+def release() -> None:
+    """Let go; nothing happens without a lock."""
+    global _file  # noqa: PLW0603  (the process has one)
+    if _file is not None:
+        _file.close()
+        _file = None
+
+
+def holders() -> list[str]:
+    """The other processes that have the lock, as ``pid (command)``."""
     try:
-        found: dict[str, Any] = json.loads(paths.LOCK.read_text())
-    except (OSError, ValueError):
-        return {}
-    return found
+        inode = f":{paths.LOCK.stat().st_ino} "
+    except FileNotFoundError:
+        return []
+    held = [line.split() for line in Path("/proc/locks").read_text().splitlines() if inode in line and "->" not in line]
+    return [_describe(int(words[4])) for words in held if int(words[4]) != os.getpid()]
 
 
-def _describe(who: dict[str, Any]) -> str:
-    return f"process {who['pid']} of {who['checkout']} since {who['since']}" if who else "another process"
+def _take(mode: int, *, wait: bool) -> TextIO:
+    global _file  # noqa: PLW0603  (the process has one)
+    if _file is None:
+        _file = paths.LOCK.open("a+")
+    try:
+        fcntl.flock(_file, mode | fcntl.LOCK_NB)
+    except BlockingIOError:
+        whom = "; ".join(holders()) or "a process that is gone already"
+        if not wait:
+            release()
+            raise LockedError(f"the lab is in use by {whom}") from None
+        say(f"The lab is in use by {whom}. Waiting (--no-wait gives up instead).")
+        fcntl.flock(_file, mode)
+    return _file
+
+
+def _describe(pid: int) -> str:
+    try:
+        command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+        return f"{pid} ({command[:80]}, in {Path(f'/proc/{pid}/cwd').readlink()})"
+    except OSError:
+        return str(pid)

@@ -109,17 +109,27 @@ def _clean_table(tool: str, table: str, lines: list[str]) -> None:
 
     ``--noflush`` leaves every other rule as it is, and their counters.
     """
+    script = cleaning(table, lines)
+    if script:
+        command = [f"{tool}-restore", "-w", "--noflush"]
+        subprocess.run(command, input=script, text=True, check=True, capture_output=True, env=_env())
+
+
+def cleaning(table: str, lines: list[str]) -> str:
+    """Commands for ``iptables-restore`` that delete what is ours from a table; empty if nothing is.
+
+    Args:
+        table: Its name.
+        lines: Its chains and rules as ``iptables-save`` prints them.
+    """
     ours = [line.split()[0][1:] for line in lines if line.startswith(":") and _CHAINS.match(line[1:])]
     rules = [line for line in lines if line.startswith("-A ")]
     leads = [rule for rule in rules if rule.split()[1] not in ours and (_COMMENT in rule or _target(rule) in ours)]
     if not ours and not leads:
-        return
-    script = [f"*{table}", *(f":{name} - [0:0]" for name in ours), *("-D" + rule[2:] for rule in leads)]
-    script += [f"-X {name}" for name in ours]
-    text = "\n".join([*script, "COMMIT", ""])
-    subprocess.run(
-        [f"{tool}-restore", "-w", "--noflush"], input=text, text=True, check=True, capture_output=True, env=_env()
-    )
+        return ""
+    flushed = [f":{name} - [0:0]" for name in ours]
+    deleted = [f"-D{rule[2:]}" for rule in leads] + [f"-X {name}" for name in ours]
+    return "\n".join([f"*{table}", *flushed, *deleted, "COMMIT", ""])
 
 
 def _target(rule: str) -> str:

@@ -111,7 +111,9 @@ class Node:
         before = kube.request("GET", lease)["spec"]["renewTime"]
         self.start_containerd()
         self.start_kubelet(kube)
-        wait_for(f"a sign of life of {self.name}", lambda: kube.request("GET", lease)["spec"]["renewTime"] != before, 60)
+        wait_for(
+            f"a sign of life of {self.name}", lambda: kube.request("GET", lease)["spec"]["renewTime"] != before, 60
+        )
         wait_registered(kube, [self])
 
     def _inside(self, *argv: str | Path) -> list[str | Path]:
