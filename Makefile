@@ -3,10 +3,45 @@ SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+SOURCES := libs services tests
 
-.PHONY: help
+.PHONY: help demo test check lint types imports unit lab down bench fmt
 help: ## Show this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  \033[1m%-10s\033[0m %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  \033[1m%-8s\033[0m %s\n", $$1, $$2}'
+
+demo: $(VENV)/.done ## Start real Kubernetes, Slurm and Lockstep, and play a short tour (first run 12 to 15 minutes)
+	@$(BIN)/python -m tests.lab.demo
+
+test: $(VENV)/.done ## Run everything: lint, types, import contracts, unit, contract, integration and lab tests
+	@$(BIN)/python -m tests.all
+
+check: lint types imports unit ## What is fast; before each commit
+
+lint: $(VENV)/.done ## ruff: rules and format
+	@$(BIN)/ruff check $(SOURCES)
+	@$(BIN)/ruff format --check --quiet $(SOURCES)
+
+types: $(VENV)/.done ## mypy, strict
+	@$(BIN)/mypy
+
+imports: $(VENV)/.done ## import-linter: layers, and what decisions may import
+	@$(BIN)/lint-imports --no-cache
+
+unit: $(VENV)/.done ## Unit and contract tests; no cluster needed
+	@$(BIN)/python -m pytest -q tests/unit tests/contract
+
+lab: $(VENV)/.done ## Start the lab (real Kubernetes, Slurm, NATS), or attach to it
+	@$(BIN)/python -m tests.lab up
+
+down: $(VENV)/.done ## End the lab and all that runs on it; leaves nothing behind but the cache and the logs
+	@$(BIN)/python -m tests.lab down
+
+bench: $(VENV)/.done ## Measure on 1,000 real slurmds; writes docs/bench/
+	@$(BIN)/python -m tests.bench
+
+fmt: $(VENV)/.done ## Format and mend what can be mended
+	@$(BIN)/ruff check --fix --quiet $(SOURCES) || true
+	@$(BIN)/ruff format --quiet $(SOURCES)
 
 $(VENV)/.done: requirements/dev.txt pyproject.toml
 	@echo "Setting up the virtual environment from the lock file"
@@ -14,6 +49,3 @@ $(VENV)/.done: requirements/dev.txt pyproject.toml
 	@$(BIN)/python -m pip install --quiet --require-hashes -r requirements/dev.txt
 	@$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
 	@touch $@
-
-.PHONY: .venv
-.venv: $(VENV)/.done

@@ -141,7 +141,12 @@ class Site:
             "metadata": {"name": worker, "namespace": "slurm"},
         }
         answer = self.lab.kube.kubectl(
-            "create", "--raw", f"/api/v1/namespaces/slurm/pods/{worker}/eviction", "-f", "-", input=json.dumps(body),
+            "create",
+            "--raw",
+            f"/api/v1/namespaces/slurm/pods/{worker}/eviction",
+            "-f",
+            "-",
+            input=json.dumps(body),
             check=False,
         )
         return 201 if '"Success"' in answer else 429
@@ -220,9 +225,7 @@ class Site:
                 self.kubectl("uncordon", name)
             self.kubectl("annotate", "node", name, "nodeset.slinky.slurm.net/node-cordon-reason-", check=False)
         for worker in WORKERS:
-            self.kubectl(
-                "annotate", "pod", worker, "-n", "slurm", "nodeset.slinky.slurm.net/pod-cordon-", check=False
-            )
+            self.kubectl("annotate", "pod", worker, "-n", "slurm", "nodeset.slinky.slurm.net/pod-cordon-", check=False)
             view = self.slurm(worker)
             if not view.reason.startswith("lockstep: ") and (view.drained or view.states & {"DOWN", "FAIL"}):
                 self.scontrol(worker, state="resume")

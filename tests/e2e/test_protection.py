@@ -55,7 +55,9 @@ def test_a_job_submitted_in_the_instant_of_the_cordon_is_never_killed(site: Site
         while time.monotonic() < deadline:
             running = site.job_state(job) in {"RUNNING", "COMPLETING"}
             status = site.evict(worker)
-            assert not (running and status == 201 and site.job_state(job) == "RUNNING"), f"attempt {attempt}: evicted a busy worker"
+            assert not (running and status == 201 and site.job_state(job) == "RUNNING"), (
+                f"attempt {attempt}: evicted a busy worker"
+            )
             if status == 201:
                 break
         site.cancel(job)
@@ -80,7 +82,9 @@ def test_protection_survives_the_loss_of_lockstep_slurm_and_nats(site: Site) -> 
 def test_a_neighbours_budget_over_the_same_pods_is_used_and_not_doubled(site: Site) -> None:
     """Two budgets over one pod would make the eviction API answer 500: there is exactly one."""
     budgets = site.lab.kube.get_json("pdb", "-n", "slurm")["items"]
-    selecting = [b["metadata"]["name"] for b in budgets if PROTECTED.items() <= b["spec"]["selector"]["matchLabels"].items()]
+    selecting = [
+        b["metadata"]["name"] for b in budgets if PROTECTED.items() <= b["spec"]["selector"]["matchLabels"].items()
+    ]
     assert selecting == ["slurm-workers-pdb-main"]
 
 

@@ -1,0 +1,110 @@
+"""`make test`: everything, what can go side by side side by side, and one summary at the end.
+
+The lab starts (and, the first time, is built) while the fast checks run. Each part's output goes to `build/test/`, and
+is shown when the part fails.
+"""
+
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+BIN = ROOT / ".venv" / "bin"
+LOGS = ROOT / "build" / "test"
+COUNTS = re.compile(r"(\d+) (passed|failed|errors?|skipped)\b")
+
+
+@dataclass
+class Part:
+    """One command of the whole, and what came of it."""
+
+    name: str
+    command: Sequence[str | Path]
+    code: int = -1
+    took_s: float = 0.0
+    counts: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def log(self) -> Path:
+        """Where its output goes."""
+        return LOGS / f"{self.name.replace(' ', '-')}.log"
+
+    @property
+    def ok(self) -> bool:
+        """Whether it ended well, and ran a test if it is a test run."""
+        return self.code == 0
+
+    def run(self) -> "Part":
+        """Run it to its end."""
+        begun = time.monotonic()
+        print(f"  …                {self.name}", flush=True)
+        with self.log.open("w") as log:
+            environment = {**os.environ, "LOCKSTEP_LAB_KEEP": "1"}
+            done = subprocess.run(
+                self.command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT, check=False, env=environment
+            )
+        self.code = done.returncode
+        self.took_s = time.monotonic() - begun
+        lines = self.log.read_text(errors="replace").splitlines()
+        for number, word in COUNTS.findall(lines[-1] if lines else ""):
+            self.counts[word.removesuffix("s")] = int(number)
+        print(f"  {'ok    ' if self.ok else 'FAILED'} {self.took_s:7.1f} s  {self.name}", flush=True)
+        if not self.ok:
+            print("\n".join(lines[-80:]), flush=True)
+        return self
+
+
+def pytest(name: str, *arguments: str) -> Part:
+    """A part that is a test run."""
+    return Part(name, [BIN / "python", "-m", "pytest", "-q", "--durations=5", *arguments])
+
+
+def main() -> int:
+    """Run all parts; the exit code says whether all went well."""
+    LOGS.mkdir(parents=True, exist_ok=True)
+    begun = time.monotonic()
+    lab = [BIN / "python", "-m", "tests.lab"]
+    start = Part("lab up", [*lab, "up"])
+    fast = [
+        Part("lint", ["make", "--no-print-directory", "lint"]),
+        Part("types", ["make", "--no-print-directory", "types"]),
+        Part("import contracts", ["make", "--no-print-directory", "imports"]),
+        pytest("unit and contract tests", "tests/unit", "tests/contract"),
+    ]
+    onlab = [pytest("integration tests", "tests/integration"), pytest("lab tests", "--timeout=600", "tests/e2e")]
+    end = Part("lab down", [*lab, "down"])
+    with ThreadPoolExecutor(1) as background:
+        starting = background.submit(start.run)
+        for part in fast:
+            part.run()
+        starting.result()
+    if start.ok:
+        for part in onlab:
+            part.run()
+    end.run()
+    return summary([*fast, start, *onlab, end], time.monotonic() - begun)
+
+
+def summary(parts: Sequence[Part], took_s: float) -> int:
+    """Print the table and the totals; returns the exit code."""
+    print(f"\n{'part':<28}{'':<8}{'time':>9}   tests")
+    for part in parts:
+        tests = ", ".join(f"{number} {word}" for word, number in part.counts.items())
+        verdict = "ok" if part.ok else "not run" if part.code == -1 else "FAILED"
+        print(f"{part.name:<28}{verdict:<8}{part.took_s:>7.1f} s   {tests}")
+    bad = [part.name for part in parts if not part.ok]
+    passed = sum(part.counts.get("passed", 0) for part in parts)
+    failed = sum(part.counts.get(word, 0) for part in parts for word in ("failed", "error"))
+    print(f"\n{took_s:.0f} s; logs in {LOGS.relative_to(ROOT)}/" + (f"; not well: {', '.join(bad)}" if bad else ""))
+    print(f"{passed} passed, {failed or len(bad)} failed")
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
