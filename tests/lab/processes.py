@@ -126,8 +126,12 @@ class Processes:
                 raise ProcessError(f"{name} (pid {pid}) does not end, even by SIGKILL")
 
     def pause(self, name: str) -> None:
-        """Freeze a process and its group (SIGSTOP): it keeps its connections and answers nothing."""
-        _signal_group(self.pid(name), signal.SIGSTOP)
+        """Freeze a process and its group (SIGSTOP): it keeps its connections and answers nothing from now on."""
+        pid = self.pid(name)
+        _signal_group(pid, signal.SIGSTOP)
+        deadline = time.monotonic() + 5
+        while _stat(pid)[0] not in "TZX" and time.monotonic() < deadline:
+            time.sleep(0.002)
 
     def resume(self, name: str) -> None:
         """Let a frozen process go on (SIGCONT)."""
@@ -268,16 +272,20 @@ def _chroot(record: Record, groups: list[int] | None) -> list[str]:
 
 def _born(pid: int) -> str | None:
     """What tells a process from a later one with the same pid; None if it is gone or a zombie."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return None
-    state, *rest = stat.rpartition(")")[2].split()
+    state, *rest = _stat(pid)
     if state in "ZX":
         with contextlib.suppress(ChildProcessError):
             os.waitpid(pid, os.WNOHANG)
         return None
     return f"{rest[18]}@{Path('/proc/sys/kernel/random/boot_id').read_text().strip()}"
+
+
+def _stat(pid: int) -> list[str]:
+    """What the kernel says of a process, from its state on; a process that is gone is dead ("X")."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return ["X"]
 
 
 def _alive(pid: int) -> bool:
