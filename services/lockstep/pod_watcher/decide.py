@@ -1,0 +1,241 @@
+"""What Kubernetes' objects say, as facts; and what happened between two facts. Pure."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+from typing import NamedTuple, TypeVar
+
+import msgspec
+
+from lockstep.base.text import one_line
+from lockstep.contracts.common import WorkerRef
+from lockstep.contracts.events import Event, NodeCordoned, NodeRebooted, NodeUncordoned, PodChanged
+from lockstep.contracts.facts import Fact, KubeHold, KubeNode, KubePod, NodeCondition, Taint
+from lockstep.contracts.hold import Condition
+from lockstep.fleet.facts import key_of
+from lockstep.fleet.holds import is_mirrored
+from lockstep.kube import keys
+from lockstep.kube.wire import Hold, Node, Pod
+from lockstep.pod_watcher.model import Reading
+
+F = TypeVar("F", bound=Fact)
+
+MAX_TEXT = 256
+"""Characters of a condition's reason or message."""
+MAX_ANNOTATION = 1024
+SLURMD = "slurmd"
+"""The name of the container that runs slurmd in Slinky's pods."""
+
+
+class News(NamedTuple):
+    """What is to be published: first the facts, then the events."""
+
+    facts: list[Fact]
+    events: list[Event]
+
+
+def news(before: Fact | None, after: Fact | None, at: datetime, quiet: bool = False, skipped: bool = False) -> News:
+    """What follows from two readings of one object; `after` is None when it is gone.
+
+    A difference in `epoch`, `revision` and `read_at` alone is none, unless readings in between were skipped: then
+    somebody may wait to see that what he wrote was undone. An object that is told under another name leaves no fact
+    behind. `quiet`: what was there before we came has not happened now.
+    """
+    if before is not None and after is not None and not skipped and _content(before) == _content(after):
+        return News([], [])
+    facts: list[Fact] = []
+    if before is not None and (after is None or key_of(before) != key_of(after)):
+        facts.append(msgspec.structs.replace(before, gone=True, read_at=at, epoch=0))
+    if after is not None:
+        facts.append(msgspec.structs.replace(after, read_at=at))
+    return News(facts, [] if quiet and before is None else list(_happened(before, after, at)))
+
+
+def node_fact(node: Node, reading: Reading) -> KubeNode:
+    """A Node, as far as the settings name it."""
+    meta, wanted = node.metadata, reading.labels
+    ignored = meta.annotations.get(keys.IGNORE_CONDITIONS)
+    conditions = node.status.conditions
+    return KubeNode(
+        revision=meta.resource_version,
+        name=meta.name,
+        uid=meta.uid,
+        boot_id=node.status.node_info.boot_id,
+        ready=node.ready,
+        unschedulable=node.spec.unschedulable,
+        mirror_mark=meta.annotations.get(keys.MIRRORED_CORDON) == keys.TRUE,
+        cordon_reason=one_line(meta.annotations.get(keys.NODE_CORDON_REASON, ""), limit=MAX_TEXT),
+        cordoned_by=node.cordoned_by,
+        taints=[Taint(key=t.key, value=t.value, effect=t.effect) for t in node.spec.taints if t.key in reading.taints],
+        conditions=_shown(c for c in conditions if c.type in reading.conditions),
+        labels=meta.labels if wanted is None else {k: v for k, v in meta.labels.items() if k in wanted},
+        annotations={keys.IGNORE_CONDITIONS: one_line(ignored, limit=MAX_ANNOTATION)} if ignored else {},
+        deleting_since=meta.deletion_timestamp,
+        in_service=next(iter(_shown(c for c in conditions if c.type == keys.IN_SERVICE)), None),
+    )
+
+
+def pod_fact(pod: Pod, cluster: str, nodename_label: str) -> KubePod | None:
+    """A worker's pod; None while it cannot be said which worker it is (hostNetwork, and no node yet)."""
+    meta = pod.metadata
+    worker = meta.labels.get(nodename_label) or _own_name(pod)
+    if not worker:
+        return None
+    return KubePod(
+        revision=meta.resource_version,
+        cluster=cluster,
+        worker=worker,
+        namespace=meta.namespace,
+        name=meta.name,
+        uid=meta.uid,
+        node=pod.spec.node_name,
+        phase=pod.status.phase,
+        ready=pod.ready,
+        ready_since=pod.ready_since,
+        started_at=pod.status.start_time,
+        deleting_since=meta.deletion_timestamp,
+        pod_cordon=meta.annotations.get(keys.POD_CORDON) == keys.TRUE,
+        protected=meta.labels.get(keys.POD_PROTECT) == keys.TRUE,
+        labels={k: v for k, v in meta.labels.items() if k != keys.POD_PROTECT},
+        conditions=_shown(c for c in pod.status.conditions if c.type.startswith(keys.SLURM_STATE_PREFIX)),
+    )
+
+
+def hold_fact(hold: Hold, clusters: Sequence[str]) -> KubeHold:
+    """A Hold in a namespace with these clusters. One that names none of them is the first one's, which refuses it."""
+    meta, spec = hold.metadata, hold.spec
+    cluster, fault = clusters[0], hold.fault
+    if spec is not None:
+        cluster, fault = _cluster_of(spec.cluster, meta.namespace, clusters)
+    accepted = any(c.type == "Accepted" and c.status == "True" for c in hold.status.conditions)
+    return KubeHold(
+        revision=meta.resource_version,
+        cluster=cluster,
+        namespace=meta.namespace,
+        name=meta.name,
+        uid=meta.uid,
+        generation=meta.generation,
+        created_at=meta.creation_timestamp,
+        owner=hold.owner,
+        deleting_since=meta.deletion_timestamp,
+        spec=None if fault else spec,
+        fault=fault,
+        accepted=accepted,
+    )
+
+
+def is_echo(before: Fact | None, after: Fact | None) -> bool:
+    """The only difference is what Lockstep itself writes on pods: conditions and protection."""
+    if not isinstance(before, KubePod) or not isinstance(after, KubePod):
+        return False
+    same = msgspec.structs.replace(before, conditions=after.conditions, protected=after.protected)
+    return _content(same) == _content(after)
+
+
+def pod_state(pod: KubePod | None) -> str:
+    """Where a pod is on its way: pending, bound, ready, terminating, succeeded or failed; empty for no pod."""
+    if pod is None:
+        return ""
+    if pod.phase in {"Succeeded", "Failed"}:
+        return pod.phase.lower()
+    if pod.deleting_since is not None:
+        return "terminating"
+    if not pod.node:
+        return "pending"
+    return "ready" if pod.ready else "bound"
+
+
+def _own_name(pod: Pod) -> str:
+    """What slurmd calls itself: the host's name, the pod's host name, or the pod's name."""
+    if pod.spec.host_network:
+        return pod.spec.node_name
+    return pod.spec.hostname or pod.metadata.name
+
+
+def _cluster_of(asked: str, namespace: str, clusters: Sequence[str]) -> tuple[str, str]:
+    """The cluster that is meant, and what is wrong with that."""
+    if asked in clusters:
+        return asked, ""
+    if not asked and len(clusters) == 1:
+        return clusters[0], ""
+    what = f"{one_line(asked, limit=64)!r} is no cluster of namespace {namespace}" if asked else "is left out"
+    return clusters[0], f"spec.cluster: {what}; want {' or '.join(clusters)}"
+
+
+def _shown(conditions: Iterable[Condition]) -> list[NodeCondition]:
+    return [
+        NodeCondition(
+            type=c.type,
+            status=c.status,
+            reason=one_line(c.reason, limit=MAX_TEXT),
+            message=one_line(c.message, limit=MAX_TEXT),
+        )
+        for c in conditions
+    ]
+
+
+def _content(fact: Fact) -> Fact:
+    return msgspec.structs.replace(fact, epoch=0, revision="", read_at=None)
+
+
+def _happened(before: Fact | None, after: Fact | None, at: datetime) -> Iterator[Event]:
+    either = before or after
+    if isinstance(either, KubeNode):
+        yield from _on_node(_as(KubeNode, before), _as(KubeNode, after), at)
+    elif isinstance(either, KubePod):
+        yield from _on_pod(_as(KubePod, before), _as(KubePod, after), at)
+
+
+def _on_node(before: KubeNode | None, after: KubeNode | None, at: datetime) -> Iterator[Event]:
+    if after is None:
+        return
+    mark = f"{after.uid}:{after.revision}"
+    was, now = _is_cordoned(before), _is_cordoned(after)
+    if now and not was:
+        yield NodeCordoned(
+            id=f"{mark}:cordoned", at=at, node=after.name, by=after.cordoned_by, reason=after.cordon_reason
+        )
+    elif (was and not after.unschedulable) or _lifted_our_mirror(before, after):
+        yield NodeUncordoned(id=f"{mark}:uncordoned", at=at, node=after.name)
+    if before is not None and before.boot_id and after.boot_id and before.boot_id != after.boot_id:
+        yield NodeRebooted(
+            id=f"{after.uid}:{after.boot_id}:rebooted",
+            at=at,
+            node=after.name,
+            before=before.boot_id,
+            after=after.boot_id,
+        )
+
+
+def _is_cordoned(node: KubeNode | None) -> bool:
+    """By somebody else than us."""
+    return node is not None and node.unschedulable and not is_mirrored(node)
+
+
+def _lifted_our_mirror(before: KubeNode | None, after: KubeNode) -> bool:
+    """Somebody uncordoned what our mirror had cordoned: we would have taken our mark along."""
+    return before is not None and is_mirrored(before) and not after.unschedulable and after.mirror_mark
+
+
+def _on_pod(before: KubePod | None, after: KubePod | None, at: datetime) -> Iterator[Event]:
+    if before is not None and (after is None or after.uid != before.uid):
+        yield PodChanged(
+            id=f"{before.uid}:gone", at=at, worker=_ref(before), before=pod_state(before), after="gone", uid=before.uid
+        )
+        before = None
+    if after is not None and pod_state(before) != pod_state(after):
+        yield PodChanged(
+            id=f"{after.uid}:{after.revision}:{pod_state(after)}",
+            at=at,
+            worker=_ref(after),
+            before=pod_state(before),
+            after=pod_state(after),
+            uid=after.uid,
+        )
+
+
+def _ref(pod: KubePod) -> WorkerRef:
+    return WorkerRef(cluster=pod.cluster, name=pod.worker, kube_node=pod.node, namespace=pod.namespace, pod=pod.name)
+
+
+def _as(kind: type[F], fact: Fact | None) -> F | None:
+    return fact if isinstance(fact, kind) else None

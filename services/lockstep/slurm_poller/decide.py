@@ -1,0 +1,215 @@
+"""What changed between two readings of Slurm, what happened, and how soon to read again. Pure."""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Generic, NamedTuple, TypeVar
+
+import msgspec
+
+from lockstep.contracts.common import WorkerRef
+from lockstep.contracts.events import Event, SlurmNodeRegistered, SlurmNodeVanished, SlurmStateChanged
+from lockstep.contracts.facts import Fact, SlurmJob, SlurmNode, SlurmReservation
+from lockstep.slurm import states
+
+A = TypeVar("A", bound=Fact)
+F = TypeVar("F", bound=SlurmNode | SlurmJob | SlurmReservation)
+
+UNDRAIN_GRACE = timedelta(seconds=3)
+"""So long after the end of a DRAIN is NOT_RESPONDING no news: Slurm sets it itself, until its next ping."""
+BURST_S = 1.0
+"""Seconds of Slurm's time that may be spent at once after a quiet while."""
+DRAINING_SHARE = 5.0
+"""So many times the usual share may be spent while drains wait for jobs to end."""
+MAX_SHARE = 0.5
+
+
+class Difference(NamedTuple, Generic[F]):
+    """What has to be told of one kind of thing."""
+
+    changed: list[F]
+    gone: list[F]
+
+
+def difference(known: Mapping[str, F], read: Iterable[F], at: datetime) -> Difference[F]:
+    """What differs between what was told (by identity) and everything that was read, as facts.
+
+    `known` and `read` are bare: without epoch and read_at.
+    """
+    left, changed = dict(known), list[F]()
+    for each in read:
+        if left.pop(each.identity, None) != each:
+            changed.append(msgspec.structs.replace(each, read_at=at))
+    return Difference(changed, [gone(each, at) for each in left.values()])
+
+
+def gone(fact: A, at: datetime) -> A:
+    """The fact, as one whose thing no longer exists."""
+    return msgspec.structs.replace(fact, read_at=at, gone=True, epoch=0)
+
+
+def bare(fact: F) -> F:
+    """The fact as the client gives it: without what the bus and we have put on it."""
+    return msgspec.structs.replace(fact, epoch=0, read_at=None)
+
+
+def is_suspicious(known: int, gone: int) -> bool:
+    """More than half of the nodes are missing: that is read again before it is believed."""
+    return gone * 2 > known
+
+
+class Quiet(NamedTuple):
+    """A node whose DRAIN has just ended: until when a new NOT_RESPONDING is no news, and the state last told."""
+
+    until: datetime
+    told: str
+
+
+class Watchman:
+    """Remembers what was told about nodes' states, so that each happening is told once. Reads no clock."""
+
+    def __init__(self, allowed_flags: Collection[str] = ()) -> None:
+        self._allowed = frozenset(allowed_flags)
+        self._named: set[str] = set()
+        """Words that nobody here knows and that were named already."""
+        self._quiet: dict[str, Quiet] = {}
+
+    def first(self, nodes: Iterable[SlurmNode], at: datetime) -> list[Event]:
+        """What is worth telling of nodes that were there before anybody looked: words that nobody here knows."""
+        return [e for node in nodes for e in self._changed(None, node, at) if e.unknown_flags]
+
+    def events(self, known: Mapping[str, SlurmNode], told: Difference[SlurmNode], at: datetime) -> list[Event]:
+        """What happened, told by the difference to `known` and by the time that has passed."""
+        found: list[Event] = []
+        for node in told.changed:
+            before = known.get(node.name)
+            found += [*self._changed(before, node, at), *_registered(before, node, at)]
+        for node in told.gone:
+            self._quiet.pop(node.name, None)
+            was = states.text(node.base, node.flags)
+            found.append(SlurmNodeVanished(id=_mark(node, at, "vanished"), at=at, worker=_ref(node), before=was))
+        return found + self._overdue({**known, **{node.name: node for node in told.changed}}, at)
+
+    def _changed(self, before: SlurmNode | None, after: SlurmNode, at: datetime) -> list[SlurmStateChanged]:
+        said = self._quiet.pop(after.name, None)
+        was = said.told if said else states.text(before.base, before.flags) if before else ""
+        until = said.until if said else at
+        if before is not None and _drain_ended(before, after):
+            until = at + UNDRAIN_GRACE
+        now = _without_its_ping(was, after) if at < until else states.text(after.base, after.flags)
+        if at < until:
+            self._quiet[after.name] = Quiet(until, now)
+        reason = before.reason if before else ""
+        return [self._state_changed(after, at, was, now, reason)] if was != now or reason != after.reason else []
+
+    def _overdue(self, nodes: Mapping[str, SlurmNode], at: datetime) -> list[Event]:
+        """What was kept quiet and did not go by itself."""
+        found: list[Event] = []
+        for name in [name for name, quiet in self._quiet.items() if quiet.until <= at]:
+            was, node = self._quiet.pop(name).told, nodes[name]
+            if (now := states.text(node.base, node.flags)) != was:
+                found.append(self._state_changed(node, at, was, now, node.reason))
+        return found
+
+    def _state_changed(self, node: SlurmNode, at: datetime, was: str, now: str, reason: str) -> SlurmStateChanged:
+        return SlurmStateChanged(
+            id=_mark(node, at, now),
+            at=at,
+            worker=_ref(node),
+            before=was,
+            after=now,
+            reason_before=reason,
+            reason_after=node.reason,
+            by=node.reason_by,
+            unknown_flags=self._new_words(node),
+        )
+
+    def _new_words(self, node: SlurmNode) -> list[str]:
+        words = states.unknown_flags(node.flags, allow=self._allowed)
+        if node.base not in states.BASES:
+            words = [node.base, *words]
+        new = [word for word in words if word not in self._named]
+        self._named.update(new)
+        return new
+
+
+def jobs_matter(nodes: Iterable[SlurmNode]) -> bool:
+    """Somebody waits for jobs to end."""
+    return any(_is_leaving(node) for node in nodes)
+
+
+def jobs_on_leaving(jobs: Iterable[SlurmJob], nodes: Mapping[str, SlurmNode]) -> list[SlurmJob]:
+    """The jobs that hold a node which is being drained, has failed, or is down."""
+    leaving = {name for name, node in nodes.items() if _is_leaving(node)}
+    return [job for job in jobs if not leaving.isdisjoint(job.nodes)]
+
+
+def is_draining(nodes: Iterable[SlurmNode]) -> bool:
+    """A drain is under way: DRAIN stands, and work is still on the node."""
+    return any(states.is_drain(n.base, n.flags) and states.is_busy(n.base, n.flags) for n in nodes)
+
+
+class Pace(msgspec.Struct, frozen=True, kw_only=True):
+    """How soon to read again: at the shortest interval while there is Slurm's time left to spend, else when there is.
+
+    Time is earned at `max_share` of what passes, at most `BURST_S` of it is kept, and every answer costs what it took.
+    So a change is followed quickly, and constant change does not cost more than the share.
+    """
+
+    min_s: float
+    max_s: float
+    max_share: float
+    left_s: float = BURST_S
+
+    def after(self, cost_s: float, passed_s: float, *, draining: bool) -> "Pace":
+        """With the cost of one reading taken off, and what `passed_s` (the reading included) has earned."""
+        share = self._share(draining=draining)
+        left_s = min(BURST_S, self.left_s + passed_s * share) - cost_s
+        return msgspec.structs.replace(self, left_s=max(left_s, -share * self.max_s))
+
+    def wait_s(self, *, draining: bool) -> float:
+        """Seconds until the next reading."""
+        until_paid = -self.left_s / self._share(draining=draining)
+        return min(max(self.min_s, until_paid), self.max_s)
+
+    def _share(self, *, draining: bool) -> float:
+        return max(self.max_share, min(MAX_SHARE, self.max_share * DRAINING_SHARE)) if draining else self.max_share
+
+
+def with_nodes(reservations: Sequence[SlurmReservation]) -> list[SlurmReservation]:
+    """Those that concern nodes."""
+    return [each for each in reservations if each.nodes]
+
+
+def _is_leaving(node: SlurmNode) -> bool:
+    base, flags = node.base, node.flags
+    if states.is_drain(base, flags) or states.is_fail(base, flags):
+        return True
+    return states.is_down(base, flags) and bool(node.alloc_cpus)
+
+
+def _registered(before: SlurmNode | None, after: SlurmNode, at: datetime) -> Iterator[Event]:
+    start = after.slurmd_start
+    if before is not None and start is not None and start != before.slurmd_start:
+        mark = f"{after.cluster}/{after.name}:{start.isoformat()}:registered"
+        yield SlurmNodeRegistered(id=mark, at=at, worker=_ref(after), slurmd_start=start)
+
+
+def _drain_ended(before: SlurmNode, after: SlurmNode) -> bool:
+    return states.is_drain(before.base, before.flags) and not states.is_drain(after.base, after.flags)
+
+
+def _without_its_ping(was: str, node: SlurmNode) -> str:
+    """The state, without a NOT_RESPONDING that was not told before."""
+    flags = node.flags
+    if states.NOT_RESPONDING not in states.split(was)[1]:
+        flags = [flag for flag in flags if flag != states.NOT_RESPONDING]
+    return states.text(node.base, flags)
+
+
+def _ref(node: SlurmNode) -> WorkerRef:
+    return WorkerRef(cluster=node.cluster, name=node.name)
+
+
+def _mark(node: SlurmNode, at: datetime, what: str) -> str:
+    """Slurm has no version of a node: when it was read tells one happening from the next."""
+    return f"{node.cluster}/{node.name}:{at.isoformat()}:{what}"

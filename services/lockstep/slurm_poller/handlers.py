@@ -1,0 +1,241 @@
+"""Reads one Slurm cluster again and again, and publishes what changed; a heartbeat says that all of it is true."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from datetime import datetime
+from random import Random
+from typing import NoReturn, TypeVar
+
+import structlog
+
+from lockstep.base import clock
+from lockstep.base.backoff import backoff
+from lockstep.base.errors import Retry
+from lockstep.bus.publisher import Publisher
+from lockstep.contracts.events import Event, SourceBack, SourceLost
+from lockstep.contracts.facts import Fact, SlurmJob, SlurmNode, SlurmReservation
+from lockstep.contracts.policy import Policy
+from lockstep.runtime.settings import PollSettings
+from lockstep.runtime.telemetry import span
+from lockstep.slurm.errors import SlurmError
+from lockstep.slurm.port import SlurmApi
+from lockstep.slurm_poller.decide import (
+    Difference,
+    Pace,
+    Watchman,
+    bare,
+    difference,
+    is_draining,
+    is_suspicious,
+    jobs_matter,
+    jobs_on_leaving,
+    with_nodes,
+)
+from lockstep.slurm_poller.model import Source, Told
+
+RESERVATIONS_EVERY_S = 10.0
+FULL_EVERY_S = 60.0
+"""So often all nodes are read whatever Slurm says of changes: its stamps are one second coarse."""
+READ_WITHIN_S = 30.0
+"""No reading takes longer; the client's own limit is shorter."""
+MAX_LINKS = 16
+
+T = TypeVar("T")
+F = TypeVar("F", bound=SlurmNode | SlurmJob | SlurmReservation)
+
+log = structlog.get_logger()
+
+
+class ClusterPoller:
+    """The facts of one Slurm cluster. An error leaves them as they are and withholds the heartbeat."""
+
+    def __init__(
+        self,
+        cluster: str,
+        slurm: SlurmApi,
+        out: Publisher,
+        *,
+        poll: PollSettings,
+        policy: Policy,
+        known: Iterable[Fact] = (),
+        trace_of: Callable[[SlurmNode], str] = lambda _: "",
+    ) -> None:
+        """`known` is what the stream says of this source: only differences are told.
+
+        `trace_of` gives the trace of the write of ours that a node shows, if it shows one.
+        """
+        known = list(known)
+        self._slurm = slurm
+        self._out = out
+        self._poll = poll
+        self._trace_of = trace_of
+        self._log = log.bind(cluster=cluster)
+        self._watchman = Watchman(policy.allowed_flags)
+        self._nodes = _known(SlurmNode, known, cluster)
+        self._jobs = _known(SlurmJob, known, cluster)
+        self._reservations = _known(SlurmReservation, known, cluster)
+        self._node_source = Source("slurm.node", cluster)
+        self._job_source = Source("slurm.job", cluster)
+        self._reservation_source = Source("slurm.reservation", cluster)
+        self._is_first = not self._nodes
+        self._is_doubtful = False
+        self._since = 0
+        self._full_at: float | None = None
+        self._all_jobs: list[SlurmJob] = []
+        self._jobs_since = 0
+        self._reservations_due = 0.0
+        self._events: list[Event] = []
+        self._pace = Pace(min_s=poll.min_interval_s, max_s=poll.max_interval_s, max_share=poll.max_share)
+        self._cost_s = 0.0
+        self._paid_at = clock.monotonic()
+        self._interval_s = poll.min_interval_s
+        self._random = Random()  # noqa: S311 - jitter
+
+    async def run(self, on_cycle: Callable[[], None] = lambda: None) -> NoReturn:
+        """Reads for ever; `on_cycle` is told each time that this lives.
+
+        Raises:
+            Reject: a successor publishes these facts.
+        """
+        while True:
+            wait_s = await self.cycle()
+            on_cycle()
+            await asyncio.sleep(wait_s)
+
+    async def cycle(self) -> float:
+        """Reads once what is due, publishes what is new, and says after how many seconds to read again."""
+        self._cost_s = 0.0
+        try:
+            failures = await self._read_all()
+            if events := self._events[:]:
+                await self._out.events(events)
+                del self._events[: len(events)]
+        except Retry as e:
+            self._since, self._jobs_since = 0, 0
+            return e.after_s or 1.0
+        if failures:
+            first_s, limit_s = self._poll.min_interval_s, self._poll.max_interval_s
+            return backoff(failures - 1, first_s=first_s, limit_s=limit_s, jitter=self._random)
+        draining, now = is_draining(self._nodes.values()), clock.monotonic()
+        self._pace = self._pace.after(self._cost_s, now - self._paid_at, draining=draining)
+        self._paid_at = now
+        self._interval_s = self._pace.wait_s(draining=draining)
+        return self._interval_s
+
+    async def _read_all(self) -> int:
+        """How often in a row it has failed now; 0 when all that was due was read."""
+        for read in (self._read_nodes, self._read_jobs, self._read_reservations):
+            if failures := await read():
+                return failures
+        return 0
+
+    async def _read_nodes(self) -> int:
+        at = clock.now()
+        full = self._is_doubtful or self._full_at is None or clock.monotonic() - self._full_at >= FULL_EVERY_S
+        try:
+            answer = await self._call(self._slurm.nodes(since=0 if full else self._since))
+        except (SlurmError, TimeoutError) as e:
+            return await self._failed(self._node_source, _text(e), at)
+        told = Difference[SlurmNode]([], [])
+        if answer is not None:
+            told = difference(self._nodes, answer.nodes, at)
+            if is_suspicious(len(self._nodes), len(told.gone)) and not self._is_doubtful:
+                self._is_doubtful = True
+                self._log.warning("Most nodes are missing, reading again", count=len(told.gone))
+                return await self._failed(self._node_source, f"{len(told.gone)} nodes are missing at once", at)
+            with self._spanned(told.changed):
+                await self._out.facts([*told.changed, *told.gone])
+            self._is_doubtful, self._since = False, answer.last_update
+            self._full_at = clock.monotonic() if full else self._full_at
+        if self._is_first:
+            self._events += self._watchman.first(told.changed, at)
+        else:
+            self._events += self._watchman.events(self._nodes, told, at)
+        self._is_first = False
+        _apply(self._nodes, told)
+        return await self._succeeded(self._node_source, at)
+
+    async def _read_jobs(self) -> int:
+        """Jobs are read later than the nodes that show a drain, so that what is then missing has ended."""
+        at = clock.now()
+        if not jobs_matter(self._nodes.values()):
+            self._all_jobs, self._jobs_since = [], 0
+            await self._tell(self._jobs, [], at)
+            return 0
+        try:
+            answer = await self._call(self._slurm.jobs(since=self._jobs_since))
+        except (SlurmError, TimeoutError) as e:
+            return await self._failed(self._job_source, _text(e), at)
+        if answer is not None:
+            self._all_jobs, self._jobs_since = answer.jobs, answer.last_update
+        await self._tell(self._jobs, jobs_on_leaving(self._all_jobs, self._nodes), at)
+        return await self._succeeded(self._job_source, at)
+
+    async def _read_reservations(self) -> int:
+        at = clock.now()
+        if clock.monotonic() < self._reservations_due:
+            return 0
+        self._reservations_due = clock.monotonic() + RESERVATIONS_EVERY_S
+        try:
+            answer = await self._call(self._slurm.reservations())
+        except (SlurmError, TimeoutError) as e:
+            await self._failed(self._reservation_source, _text(e), at)
+            return 0
+        await self._tell(self._reservations, with_nodes(answer), at)
+        return await self._succeeded(self._reservation_source, at, interval_s=RESERVATIONS_EVERY_S)
+
+    async def _call(self, reading: Awaitable[T]) -> T:
+        began = clock.monotonic()
+        try:
+            async with asyncio.timeout(READ_WITHIN_S):
+                return await reading
+        finally:
+            self._cost_s += clock.monotonic() - began
+
+    async def _tell(self, known: dict[str, F], read: Iterable[F], at: datetime) -> None:
+        told = difference(known, read, at)
+        await self._out.facts([*told.changed, *told.gone])
+        _apply(known, told)
+
+    async def _succeeded(self, source: Source, at: datetime, *, interval_s: float = 0.0) -> int:
+        await self._tell_source(source.succeeded(at, interval_s or self._interval_s))
+        return 0
+
+    async def _failed(self, source: Source, error: str, at: datetime) -> int:
+        await self._tell_source(source.failed(error, at))
+        return source.failures
+
+    async def _tell_source(self, told: Told) -> None:
+        match told.event:
+            case SourceLost() as event:
+                self._log.warning("Slurm cannot be read", source=event.source, error=event.error)
+            case SourceBack() as event:
+                self._log.info("Slurm is read again", source=event.source, after_s=round(event.lost_for_s, 1))
+        if told.event is not None:
+            self._events.append(told.event)
+        if told.health is not None:
+            await self._out.fact(told.health)
+
+    def _spanned(self, changed: Sequence[SlurmNode]) -> AbstractContextManager[object]:
+        """A change that shows a write of ours belongs to the flow of that write; any other begins one."""
+        if not changed:
+            return nullcontext()
+        traces = sorted({trace for node in changed if (trace := self._trace_of(node))})
+        parent = traces[0] if len(traces) == 1 else ""
+        links = [] if parent else traces[:MAX_LINKS]
+        return span("slurm nodes changed", parent=parent, links=links, attributes={"count": len(changed)})
+
+
+def _known(kind: type[F], facts: Iterable[Fact], cluster: str) -> dict[str, F]:
+    return {f.identity: bare(f) for f in facts if isinstance(f, kind) and f.cluster == cluster}
+
+
+def _apply(known: dict[str, F], told: Difference[F]) -> None:
+    known.update({each.identity: bare(each) for each in told.changed})
+    for each in told.gone:
+        known.pop(each.identity, None)
+
+
+def _text(error: Exception) -> str:
+    return str(error) or f"no answer within {READ_WITHIN_S:g} s"

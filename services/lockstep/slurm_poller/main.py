@@ -1,0 +1,51 @@
+"""The Slurm poller: one task for each cluster."""
+
+import asyncio
+
+from lockstep.contracts.facts import SlurmNode, worker_key
+from lockstep.fleet.facts import family_of
+from lockstep.runtime import service
+from lockstep.runtime.ports import Ports
+from lockstep.runtime.service import Service
+from lockstep.slurm import reasons
+from lockstep.slurm_poller.decide import gone
+from lockstep.slurm_poller.handlers import ClusterPoller
+
+
+async def run(ports: Ports) -> None:
+    """Read every cluster until cancelled, from what the stream already says of it."""
+    settings, table = ports.settings, ports.mirror.table
+    known = [fact for fact in table.all() if family_of(fact) == SERVICE.family]
+
+    def trace_of(node: SlurmNode) -> str:
+        wrote = table.wrote.get(worker_key(node))
+        return wrote.traceparent if wrote and reasons.same(node.reason, wrote.words) else ""
+
+    await ports.bus.facts(gone(fact, ports.clock.now()) for fact in known if fact.scope not in ports.slurm)
+    async with asyncio.TaskGroup() as tasks:
+        for cluster, slurm in ports.slurm.items():
+            poller = ClusterPoller(
+                cluster,
+                slurm,
+                ports.bus,
+                poll=settings.poll,
+                policy=settings.policy,
+                known=known,
+                trace_of=trace_of,
+            )
+            tasks.create_task(_poll(poller, f"{ports.name}/{cluster}", ports))
+
+
+async def _poll(poller: ClusterPoller, task: str, ports: Ports) -> None:
+    try:
+        await poller.run(lambda: ports.health.beat(task))
+    finally:
+        ports.health.end(task)
+
+
+SERVICE = Service(name="slurm-poller", family="slurm", run=run)
+
+
+def main() -> int:
+    """`lockstep-slurm-poller`; returns the exit code."""
+    return service.main(SERVICE)
