@@ -162,9 +162,9 @@ class FakeKube:
         return sum("watch" in query for _, _, query in self.requests)
 
     def end_watches(self) -> None:
-        """End all watches as a server does whose `timeoutSeconds` are over."""
+        """End all watches as a server does whose `timeoutSeconds` are over. Frozen ones never say what they held back."""
         for stream in self._streams:
-            stream.say(None)
+            stream.end()
 
     def cut(self) -> None:
         """Cut the connections of all watches."""
@@ -329,6 +329,7 @@ class Stream:
         self._request = request
         self._wants = wants
         self._lines: asyncio.Queue[Object | bytes | None] = asyncio.Queue()
+        self._thawed = asyncio.Event()
         self.frozen = False
 
     def tell(self, line: Line) -> None:
@@ -336,9 +337,14 @@ class Stream:
         if self._wants(line):
             self.say({"type": line[2], "object": line[3]})
 
-    def say(self, line: Object | bytes | None) -> None:
-        """Send one line; None ends the watch."""
+    def say(self, line: Object | bytes) -> None:
+        """Send one line."""
         self._lines.put_nowait(line)
+
+    def end(self) -> None:
+        """Close the answer in good order."""
+        self._lines.put_nowait(None)
+        self._thawed.set()
 
     def cut(self) -> None:
         """Reset the connection."""
@@ -349,7 +355,8 @@ class Stream:
         """Send until the end."""
         while (line := await self._lines.get()) is not None:
             if self.frozen:
-                await asyncio.sleep(3600)
+                await self._thawed.wait()
+                return
             await write(line if isinstance(line, bytes) else json.dumps(line).encode() + b"\n")
 
 

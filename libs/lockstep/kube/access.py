@@ -6,9 +6,10 @@ from typing import Any
 
 import msgspec
 from kubernetes_asyncio.client import Configuration
-from kubernetes_asyncio.config import ConfigException, load_incluster_config, load_kube_config
+from kubernetes_asyncio.config import load_incluster_config, load_kube_config
 
 from lockstep.base.errors import BadInput
+from lockstep.base.text import one_line
 from lockstep.kube.settings import KubeClientSettings
 
 
@@ -46,8 +47,9 @@ async def read_access(settings: KubeClientSettings) -> Access:
             )
             rereadable = True
         trust = (str(config.host), _content(config.ssl_ca_cert), _content(config.cert_file), _content(config.key_file))
-    except (ConfigException, OSError, ValueError, TypeError, AssertionError) as e:
-        raise BadInput([f"kubernetes access: {path or settings.service_account}: {e or type(e).__name__}"]) from e
+    except Exception as e:
+        where = path or settings.service_account
+        raise BadInput([one_line(f"kubernetes access: {where}: {type(e).__name__} {e}", limit=300)]) from e
     authorization = str(config.api_key.get("BearerToken", "")).strip()
     return Access(config=config, authorization=authorization, rereadable=rereadable, trust=trust)
 

@@ -8,6 +8,7 @@
 """
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 from random import Random
 
@@ -32,6 +33,7 @@ class Leadership:
         duration_s: int = 15,
         renew_s: float = 3.0,
         margin_s: float = 3.0,
+        clock: Callable[[], float] = monotonic,
         random: Random | None = None,
     ) -> None:
         if not renew_s + margin_s < duration_s:
@@ -39,6 +41,7 @@ class Leadership:
         self._kube, self._name, self._namespace, self.identity = kube, name, namespace, identity
         self._duration_s, self._renew_s, self._margin_s = duration_s, renew_s, margin_s
         self._random = random or Random()  # noqa: S311  jitter is no secret
+        self._clock = clock
         self._leading = asyncio.Event()
         self._following = asyncio.Event()
         self._following.set()
@@ -77,7 +80,7 @@ class Leadership:
 
     async def _try(self) -> None:
         """One look, and the write that it asks for. Never longer than what is left of our right."""
-        started = monotonic()
+        started = self._clock()
         left = self._until - started if self._leading.is_set() else self._renew_s
         try:
             async with asyncio.timeout(max(0.1, min(left, self._duration_s / 3))):
@@ -85,7 +88,7 @@ class Leadership:
             self.error = ""
         except (KubeError, TimeoutError) as e:
             self.error = str(e) or "no answer in time"
-        if self._leading.is_set() and not self.holds(monotonic()):
+        if self._leading.is_set() and not self.holds(self._clock()):
             self._step_down()
 
     async def _look(self, started: float) -> None:
@@ -108,7 +111,7 @@ class Leadership:
 
         A holder with our own name is no exception: it may be another process, or our own past.
         """
-        seen = monotonic()
+        seen = self._clock()
         if self._watched[0] != lease.metadata.resource_version:
             self._watched = (lease.metadata.resource_version, seen)
         return not self.leader or seen >= self._watched[1] + (lease.spec.lease_duration_seconds or self._duration_s)
