@@ -62,7 +62,11 @@ def slurm_rootfs(version: str) -> Path:
     with _one_builder(tree), tempfile.TemporaryDirectory(prefix=f".{tree.name}-", dir=tree.parent) as scratch:
         if not tree.exists():
             new = Path(scratch, "root")
-            _build(suite, new)
+            try:
+                _build(suite, new)
+            finally:
+                # A killed debootstrap leaves its /proc, into which the removal of the scratch folder must not go.
+                unmount_below(new)
             new.rename(tree)
     return tree
 
@@ -129,6 +133,8 @@ def _build(suite: str, root: Path) -> None:
         _fake_gpu(root / f"dev/nvidia{index}")
     # It includes by pattern, which Slurm does not support and calls an error at each start of anything.
     (root / "etc/slurm/plugstack.conf").unlink(missing_ok=True)
+    # This machine's own, copied by debootstrap; Slurm would wait for it at each name it does not know.
+    (root / "etc/resolv.conf").unlink(missing_ok=True)
     for path in (*_NO_DOCS, *_NO_CACHES):
         shutil.rmtree(root / path, ignore_errors=True)
 
