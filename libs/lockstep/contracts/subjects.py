@@ -23,8 +23,8 @@ class Stream(msgspec.Struct, frozen=True, kw_only=True):
     duplicate_window_s: int = 120
 
 
-FACTS = Stream(name="LOCKSTEP_FACTS", subjects=[f"{ROOT}.fact.>"], last_only=True, max_bytes=1 << 30)
-EVENTS = Stream(name="LOCKSTEP_EVENTS", subjects=[f"{ROOT}.event.>"], max_age_s=7 * 24 * 3600, max_bytes=4 << 30)
+FACTS = Stream(name="LOCKSTEP_FACTS", subjects=[f"{ROOT}.fact.>"], last_only=True, max_bytes=512 << 20)
+EVENTS = Stream(name="LOCKSTEP_EVENTS", subjects=[f"{ROOT}.event.>"], max_age_s=7 * 24 * 3600, max_bytes=2 << 30)
 STREAMS = (FACTS, EVENTS)
 
 
