@@ -53,6 +53,8 @@ class NodeCondition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     status: str
     reason: str = ""
     message: str = ""
+    since: Aware | None = None
+    """Its last transition."""
 
 
 class KubeNode(Fact, frozen=True, kw_only=True, omit_defaults=True, tag="kube.node"):
@@ -284,6 +286,10 @@ class Desired(Fact, frozen=True, kw_only=True, omit_defaults=True, tag="drain.de
     waiting_for: list[JobBrief] = []
     deadline: Aware | None = None
     job_acts: list[JobAct] = []
+    kube_node: str = ""
+    """The Kubernetes node on which the worker runs, or ran last: its holds stand while the pod is away."""
+    had_pod: bool = False
+    """A pod has run this worker; without one it is away, also where other workers need none."""
 
     @property
     def scope(self) -> str:

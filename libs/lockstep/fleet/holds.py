@@ -1,19 +1,22 @@
 """Which reasons to keep a worker out of service stand, wherever each of them lives. Pure."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from functools import lru_cache
 
 from lockstep.base.text import one_line
 from lockstep.contracts.facts import HoldView, KubeHold, KubeNode
-from lockstep.contracts.hold import MAX_REASON, HoldClass, WorkerSelector, seconds_of
-from lockstep.contracts.policy import Policy, Signal, signal_of
+from lockstep.contracts.hold import MAX_REASON, AtDeadline, DrainPolicy, HoldClass, WorkerSelector, seconds_of
+from lockstep.contracts.policy import Policy
+from lockstep.fleet import signals
 from lockstep.fleet.worker import Worker
 from lockstep.kube import keys
 from lockstep.slurm import hostlist, reasons, states
 
 _ORDER = {each: i for i, each in enumerate(HoldClass)}
 _NOBODY = "unknown"
+MAX_DEADLINE_S = 366 * 24 * 3600
+"""A longer deadline is a slip."""
 
 
 def standing(worker: Worker, policy: Policy, now: datetime) -> list[HoldView]:
@@ -21,8 +24,15 @@ def standing(worker: Worker, policy: Policy, now: datetime) -> list[HoldView]:
 
     A mirror of ours (a cordon that we set, a DRAIN with our reason) is never a hold.
     """
-    found = [*_resources(worker, now), *_from_node(worker, policy), *_from_pods(worker), *_from_slurm(worker, now)]
-    return sorted(found, key=lambda h: (_ORDER[h.hold_class], h.id))
+    return in_order(
+        [*_resources(worker, now), *_from_node(worker, policy), *_from_pods(worker), *_from_slurm(worker, now)]
+    )
+
+
+def in_order(found: Iterable[HoldView]) -> list[HoldView]:
+    """Each hold once, the one that gives the words first."""
+    once = {hold.id: hold for hold in found}
+    return sorted(once.values(), key=lambda h: (_ORDER[h.hold_class], h.id))
 
 
 def is_slurms_own(hold: HoldView) -> bool:
@@ -40,7 +50,16 @@ def words(holds: Sequence[HoldView], slurm_reason: str = "") -> str:
     ours = projected(holds)
     if ours:
         return reasons.ours(ours[0].owner, ours[0].reason, more=len(ours) - 1)
-    return slurm_reason or (holds[0].reason if holds else "")
+    return (_theirs(slurm_reason, limit=reasons.MAX) or holds[0].reason) if holds else ""
+
+
+def ends_jobs(hold: HoldView, now: datetime) -> DrainPolicy:
+    """What a hold does to the jobs now: its policy, or, once a waiting drain's deadline has passed, what it said."""
+    if hold.policy is not DrainPolicy.WAIT or hold.deadline is None or now < hold.deadline:
+        return hold.policy
+    return {AtDeadline.CANCEL: DrainPolicy.CANCEL, AtDeadline.REQUEUE: DrainPolicy.REQUEUE}.get(
+        hold.at_deadline, DrainPolicy.WAIT
+    )
 
 
 def is_mirrored(node: KubeNode) -> bool:
@@ -53,7 +72,7 @@ def selects(wanted: WorkerSelector, worker: Worker) -> bool:
     if wanted.names is not None:
         return worker.name in wanted.names
     if wanted.hostlist is not None:
-        return worker.name in _expanded(wanted.hostlist)
+        return worker.name in _names(wanted.hostlist)
     if wanted.nodes is not None:
         return bool(worker.node_name) and worker.node_name in wanted.nodes
     if wanted.selector is not None:
@@ -78,21 +97,23 @@ def faults(hold: KubeHold) -> list[str]:
         found.append("spec.workers.blocks: needs the topology service, which does not run; use names or hostlist")
     elif not _content(wanted, given[0]):
         found.append(f"spec.workers.{given[0]}: is empty and would select all or nothing; name the workers")
-    if wanted.hostlist is not None:
-        try:
-            _expanded(wanted.hostlist)
-        except ValueError as error:
-            found.append(f"spec.workers.hostlist: {error}")
-    if hold.spec.drain.deadline is not None:
-        try:
-            seconds_of(hold.spec.drain.deadline)
-        except ValueError as error:
-            found.append(f"spec.drain.deadline: {error}")
+    if wanted.hostlist is not None and (fault := _fault_of(wanted.hostlist)):
+        found.append(f"spec.workers.hostlist: {fault}")
+    if hold.spec.drain.deadline is not None and (fault := _fault_of_deadline(hold.spec.drain.deadline)):
+        found.append(f"spec.drain.deadline: {fault}")
     if not one_line(hold.spec.reason, limit=MAX_REASON):
         found.append("spec.reason: is empty; say why, in at most 200 characters")
     if hold.spec.hold_class is HoldClass.SLURM:
         found.append("spec.class: slurm is for what stands in Slurm itself; use manual")
     return found
+
+
+def _fault_of_deadline(text: str) -> str:
+    try:
+        length = seconds_of(text)
+    except ValueError as error:
+        return str(error)
+    return "" if length <= MAX_DEADLINE_S else f"{text} is longer than a year; leave it out to wait for ever"
 
 
 def is_expired(hold: KubeHold, now: datetime) -> bool:
@@ -145,32 +166,20 @@ def _from_node(worker: Worker, policy: Policy) -> Iterator[HoldView]:
             owner=one_line(node.cordoned_by, limit=64) or "kubernetes",
             reason=one_line(node.cordon_reason, limit=MAX_REASON) or "Kubernetes node cordoned",
         )
-    ignored = {text.strip() for text in node.annotations.get(keys.IGNORE_CONDITIONS, "").split(",")}
-    for text in policy.node_conditions:
-        signal = signal_of(text)
-        told = _told(node, signal)
-        if told is not None and ignored.isdisjoint({text, str(signal), signal.key}):
-            yield HoldView(
-                id=f"{signal.kind}/{node.name}/{signal.key}",
-                hold_class=HoldClass.HEALTH if signal.kind == "condition" else HoldClass.MAINTENANCE,
-                owner="kubernetes",
-                reason=one_line(told, limit=MAX_REASON),
-            )
-
-
-def _told(node: KubeNode, signal: Signal) -> str | None:
-    if signal.kind == "condition":
-        for condition in node.conditions:
-            if condition.type == signal.key and condition.status == signal.value:
-                said = ": ".join(part for part in (condition.reason, condition.message) if part)
-                return f"{signal.key} {said}" if said else f"{signal.key} is {condition.status}"
-        return None
-    if signal.kind == "taint":
-        if any(t.key == signal.key and signal.value in {"", t.value} for t in node.taints):
-            return f"taint {signal.key}"
-        return None
-    value = node.labels.get(signal.key)
-    return f"label {signal.key}={value}" if value is not None and signal.value in {"", value} else None
+    if node.deleting_since is not None:
+        yield HoldView(
+            id=f"node/{node.name}",
+            hold_class=HoldClass.MAINTENANCE,
+            owner="kubernetes",
+            reason="Kubernetes node is being deleted",
+        )
+    for signal, said in signals.told(node, policy.node_conditions):
+        yield HoldView(
+            id=f"{signal.kind}/{node.name}/{signal.key}",
+            hold_class=HoldClass.HEALTH if signal.kind == "condition" else HoldClass.MAINTENANCE,
+            owner="kubernetes",
+            reason=one_line(said, limit=MAX_REASON),
+        )
 
 
 def _from_pods(worker: Worker) -> Iterator[HoldView]:
@@ -200,7 +209,7 @@ def _from_slurm(worker: Worker, now: datetime) -> Iterator[HoldView]:
             id=f"slurm/{slurm.name}",
             hold_class=HoldClass.SLURM,
             owner=one_line(slurm.reason_by, limit=64) or "slurm",
-            reason=one_line(slurm.reason, limit=MAX_REASON) or "no reason given",
+            reason=_theirs(slurm.reason, limit=MAX_REASON) or "no reason given",
             since=slurm.reason_at,
         )
     for reservation in worker.reservations:
@@ -216,13 +225,24 @@ def _from_slurm(worker: Worker, now: datetime) -> Iterator[HoldView]:
 
 
 def is_foreign(worker: Worker) -> bool:
-    """Whether somebody else than us (and than slurmctld by itself) keeps the worker out of service in Slurm."""
+    """Whether somebody else than us (and than slurmctld by itself) keeps the worker out of service in Slurm.
+
+    FAIL is never ours, whatever the reason says: it clears DRAIN and leaves the words.
+    """
     slurm = worker.slurm
-    if slurm is None or reasons.is_ours(slurm.reason):
+    if slurm is None:
         return False
-    if states.is_drain(slurm.base, slurm.flags) or states.is_fail(slurm.base, slurm.flags):
+    if states.is_fail(slurm.base, slurm.flags):
+        return True
+    if reasons.is_ours(slurm.reason):
+        return False
+    if states.is_drain(slurm.base, slurm.flags):
         return True
     return states.is_down(slurm.base, slurm.flags) and not reasons.by_slurmctld(slurm.reason)
+
+
+def _theirs(reason: str, *, limit: int) -> str:
+    return "" if reasons.is_ours(reason) else one_line(reason, limit=limit)
 
 
 def _runs(start: datetime | None, end: datetime | None, now: datetime) -> bool:
@@ -235,5 +255,17 @@ def _content(wanted: WorkerSelector, field: str) -> bool:
 
 
 @lru_cache(maxsize=1024)
-def _expanded(text: str) -> frozenset[str]:
-    return frozenset(hostlist.expand(text))
+def _names(text: str) -> frozenset[str]:
+    """The names of a host list; none of one that cannot be read, of which `faults` tells."""
+    try:
+        return frozenset(hostlist.expand(text))
+    except ValueError:
+        return frozenset()
+
+
+def _fault_of(text: str) -> str:
+    try:
+        hostlist.expand(text)
+    except ValueError as error:
+        return str(error)
+    return ""

@@ -7,10 +7,11 @@ from datetime import datetime
 from typing import NamedTuple
 
 from lockstep.contracts.policy import Policy, Protect
-from lockstep.fleet.drained import why_not_drained
+from lockstep.fleet.drained import why_not_closed
 from lockstep.fleet.holds import projected
 from lockstep.fleet.pairing import believed
-from lockstep.fleet.worker import Worker, is_fresh
+from lockstep.fleet.ready import why_not_ready
+from lockstep.fleet.worker import Worker, is_fresh, is_live
 from lockstep.slurm import reasons, states
 
 
@@ -32,19 +33,14 @@ def broken(worker: Worker, policy: Policy, now: datetime) -> list[Broken]:
         return []
     found = []
     held, drain = projected(worker.desired.holds), states.is_drain(slurm.base, slurm.flags)
-    if (
-        policy.protect is Protect.UNDRAINED
-        and worker.pod
-        and not worker.pod.protected
-        and not worker.pod.deleting_since
-    ):
-        why_not = why_not_drained(worker, policy, now)
-        if why_not:
-            found.append(Broken("protected-until-drained", why_not))
+    live = [pod for pod in (worker.pod, *worker.other_pods) if pod is not None and is_live(pod)]
+    why_not = why_not_closed(worker, policy, now)
+    if policy.protect is Protect.UNDRAINED and why_not and not all(pod.protected for pod in live):
+        found.append(Broken("protected-until-drained", why_not))
     if held and not drain and states.is_schedulable(slurm.base, slurm.flags):
         found.append(Broken("held-is-drained", f"{held[0].id} stands and Slurm offers the worker"))
-    if not held and drain and reasons.is_ours(slurm.reason) and worker.desired.in_service:
+    if not held and drain and reasons.is_ours(slurm.reason) and not why_not_ready(worker, policy, now):
         found.append(Broken("drain-has-a-hold", f"Slurm shows {slurm.reason!r} and no hold stands"))
-    if len(worker.other_pods) > 1:
-        found.append(Broken("one-pod-a-worker", ", ".join(pod.name for pod in worker.other_pods)))
+    if len(live) > 1:
+        found.append(Broken("one-pod-a-worker", ", ".join(pod.identity for pod in live)))
     return found

@@ -9,7 +9,7 @@ from lockstep.contracts.common import WorkerKey
 from lockstep.contracts.facts import SITE, KubeHold, KubeNode, KubePod, SlurmNode
 from lockstep.fleet.facts import FactTable
 from lockstep.fleet.holds import selects
-from lockstep.fleet.worker import Worker
+from lockstep.fleet.worker import Worker, is_live
 from lockstep.kube import keys
 from lockstep.slurm import states
 
@@ -31,9 +31,11 @@ def pair(table: FactTable, key: WorkerKey, site: Site) -> Worker:
     cluster, name = key
     pods = sorted(table.pods[key].values(), key=_newest_first)
     pod = pods[0] if pods else None
-    hybrid = pod is None and cluster in site.hybrid
+    desired = table.desired.get(key)
+    hybrid = pod is None and cluster in site.hybrid and not (desired and desired.had_pod)
     slurm = table.slurm_nodes.get(key)
-    node_name = pod.node if pod else _host_of(table.nodes, key, site) if hybrid else ""
+    runs_on = pod.node if pod else _host_of(table.nodes, key, site) if hybrid else ""
+    node_name = runs_on or (desired.kube_node if desired else "")
     health = table.sources
     worker = Worker(
         cluster=cluster,
@@ -49,7 +51,7 @@ def pair(table: FactTable, key: WorkerKey, site: Site) -> Worker:
         slurm_as_of=_as_of(health, "slurm.node", cluster),
         jobs_as_of=_as_of(health, "slurm.job", cluster),
         kube_as_of=_as_of(health, "kube", SITE),
-        desired=table.desired.get(key),
+        desired=desired,
         wrote=table.wrote.get(key),
     )
     return msgspec.structs.replace(worker, holds=_holds_on(worker, table.holds[cluster].values(), site))
@@ -74,15 +76,24 @@ def believed(worker: Worker) -> SlurmNode | None:
 
 
 def workers_on(table: FactTable, node: str, clusters: Collection[str], site: Site) -> Iterator[WorkerKey]:
-    """The workers that run on a Kubernetes node: by their pods, and in hybrid clusters by name or label."""
-    for pod in table.pods_on[node].values():
-        yield (pod.cluster, pod.worker)
+    """The workers that run on a Kubernetes node: by their pods, and in hybrid clusters by name or label.
+
+    Those too that ran there last and run nowhere now.
+    """
+    found = {(pod.cluster, pod.worker) for pod in table.pods_on[node].values()}
+    found.update(key for key, last in table.desired.items() if last.kube_node == node and _runs_nowhere(table, key))
+    yield from sorted(found)
     fact = table.nodes.get(node)
     for cluster in clusters if fact else ():
-        if fact and cluster in site.hybrid:
+        if fact and cluster in site.hybrid and fact.labels.get(keys.CLUSTER, cluster) == cluster:
             key = (cluster, slurm_name_of(fact, site))
-            if fact.labels.get(keys.CLUSTER, cluster) == cluster and key in table.slurm_nodes and not table.pods[key]:
+            last = table.desired.get(key)
+            if key in table.slurm_nodes and key not in found and not table.pods[key] and not (last and last.had_pod):
                 yield key
+
+
+def _runs_nowhere(table: FactTable, key: WorkerKey) -> bool:
+    return not any(pod.node for pod in table.pods[key].values())
 
 
 def slurm_name_of(node: KubeNode, site: Site) -> str:
@@ -103,7 +114,7 @@ def _host_of(nodes: Mapping[str, KubeNode], key: WorkerKey, site: Site) -> str:
 
 def _newest_first(pod: KubePod) -> tuple[bool, float, str]:
     started = pod.started_at or _LONG_AGO
-    return (pod.deleting_since is not None, -(started - _LONG_AGO).total_seconds(), pod.uid)
+    return (not is_live(pod), -(started - _LONG_AGO).total_seconds(), pod.uid)
 
 
 def _as_of(health: Mapping[tuple[str, str], object], source: str, of: str) -> datetime | None:

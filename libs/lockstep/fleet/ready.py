@@ -27,14 +27,14 @@ def _why_not_in_kube(worker: Worker) -> str:
     if node is not None and node.unschedulable and not is_mirrored(node):
         return "its Kubernetes node is cordoned"
     if worker.hybrid:
-        return ""
+        return "its Kubernetes node is gone" if node is None and worker.node_name else ""
     if pod is None:
         return "it has no pod"
     if pod.deleting_since is not None:
         return "its pod is terminating"
-    if node is None:
+    if node is None or not pod.node:
         return "its pod is on no Kubernetes node"
-    return "" if pod.ready else "its pod is not ready"
+    return "" if pod.ready and pod.started_at is not None else "its pod is not ready"
 
 
 def _why_not_in_slurm(worker: Worker) -> str:
@@ -43,6 +43,8 @@ def _why_not_in_slurm(worker: Worker) -> str:
         return "Slurm does not know the worker"
     if states.is_down(slurm.base, slurm.flags):
         return f"Slurm shows {slurm.base}"
+    if states.phase_of(slurm.base, slurm.flags) is states.NodePhase.POWER:
+        return "it is off, or on its way up or down"
     if not states.is_registered(slurm.base, slurm.flags) or not states.is_responding(slurm.base, slurm.flags):
         return "slurmd is not registered or does not respond"
     started = pod.started_at if pod else None

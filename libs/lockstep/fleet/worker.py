@@ -20,11 +20,11 @@ class Worker(msgspec.Struct, frozen=True, kw_only=True):
     """There is no pod: slurmd runs on the host."""
     slurm: SlurmNode | None = None
     pod: KubePod | None = None
-    """The pod that counts: the newest that is not being deleted, else the newest."""
+    """The pod that counts: the newest that lives, else the newest."""
     other_pods: list[KubePod] = []
     node: KubeNode | None = None
     node_name: str = ""
-    """The Kubernetes node's name, also when the Node object is not there."""
+    """The Kubernetes node's name, also when the Node object is not there; where it ran last, while it runs nowhere."""
     holds: list[KubeHold] = []
     """The Hold resources that select this worker."""
     jobs: list[SlurmJob] = []
@@ -51,6 +51,11 @@ class Worker(msgspec.Struct, frozen=True, kw_only=True):
             namespace=pod.namespace if pod else "",
             pod=pod.name if pod else "",
         )
+
+
+def is_live(pod: KubePod) -> bool:
+    """Whether a pod runs a slurmd or will: it is neither being deleted nor at its end."""
+    return pod.deleting_since is None and pod.phase not in {"Succeeded", "Failed"}
 
 
 def is_fresh(as_of: datetime | None, now: datetime, stale_after_s: float) -> bool:

@@ -7,11 +7,11 @@ import msgspec
 
 from lockstep.contracts.events import DrainProgressed, Event, ForeignDrainRespected, HoldPlaced, HoldReleased
 from lockstep.contracts.facts import Desired, HoldView, JobAct, Progress
-from lockstep.contracts.hold import AtDeadline, DrainPolicy
+from lockstep.contracts.hold import DrainPolicy
 from lockstep.contracts.policy import Policy
 from lockstep.drain.model import Decision
-from lockstep.fleet.drained import why_not_drained
-from lockstep.fleet.holds import is_slurms_own, projected, standing, words
+from lockstep.fleet.drained import why_not_closed, why_not_drained
+from lockstep.fleet.holds import ends_jobs, in_order, is_slurms_own, projected, standing, words
 from lockstep.fleet.worker import Worker, is_fresh
 from lockstep.slurm import states
 
@@ -24,23 +24,24 @@ def decide(worker: Worker, policy: Policy, now: datetime) -> Decision | None:
     before = worker.desired
     if before is None and (worker.kube_as_of is None or worker.slurm_as_of is None):
         return None
+    slurm = worker.slurm
     holds = _with_unheard(standing(worker, policy, now), worker, policy, now)
-    progress, why_not = _progress(worker, holds, policy, now)
-    slurm_reason = worker.slurm.reason if worker.slurm else ""
     wanted = Desired(
         cluster=worker.cluster,
         name=worker.name,
         in_service=not holds,
         holds=holds,
-        episode=_episode(before, holds),
-        words=words(holds, slurm_reason),
-        progress=progress,
-        why_not=why_not,
+        episode=_episode(worker, holds),
+        words=words(holds, slurm.reason if slurm and states.has_reason(slurm.base, slurm.flags) else ""),
         waiting_for=[job.brief for job in worker.jobs[:MAX_JOBS]] if holds else [],
         deadline=min((h.deadline for h in holds if h.deadline), default=None),
         job_acts=_job_acts(worker, holds, policy, now),
+        kube_node=worker.node_name,
+        had_pod=worker.pod is not None or (before is not None and before.had_pod and slurm is not None),
         read_at=now,
     )
+    progress, why_not = _progress(worker, wanted, policy, now)
+    wanted = msgspec.structs.replace(wanted, progress=progress, why_not=why_not)
     if before is not None and _same(before, wanted):
         return None
     number = int(before.revision or 0) + 1 if before else 1
@@ -48,8 +49,10 @@ def decide(worker: Worker, policy: Policy, now: datetime) -> Decision | None:
     return Decision(desired=desired, events=_events(worker, before, desired, now))
 
 
-def _episode(before: Desired | None, holds: Sequence[HoldView]) -> int:
-    count = before.episode if before else 0
+def _episode(worker: Worker, holds: Sequence[HoldView]) -> int:
+    """Counts on from what was last written too, so that a number is never given twice."""
+    before, wrote = worker.desired, worker.wrote
+    count = max(before.episode if before else 0, wrote.episode if wrote else 0)
     begins = bool(projected(holds)) and not (before and projected(before.holds))
     return count + 1 if begins else count
 
@@ -60,19 +63,20 @@ def _with_unheard(found: list[HoldView], worker: Worker, policy: Policy, now: da
     kube = is_fresh(worker.kube_as_of, now, policy.stale_after_s)
     slurm = is_fresh(worker.slurm_as_of, now, policy.stale_after_s)
     before = worker.desired.holds if worker.desired else []
-    return found + [h for h in before if h.id not in ids and not (slurm if is_slurms_own(h) else kube)]
+    return in_order(found + [h for h in before if h.id not in ids and not (slurm if is_slurms_own(h) else kube)])
 
 
-def _progress(worker: Worker, holds: Sequence[HoldView], policy: Policy, now: datetime) -> tuple[Progress, str]:
-    if not holds:
+def _progress(worker: Worker, wanted: Desired, policy: Policy, now: datetime) -> tuple[Progress, str]:
+    """How far the drain is. Once proven drained it stays so while every reading shows it, for the same holds."""
+    if not wanted.holds:
         return Progress.NONE, ""
     before = worker.desired
-    if before and before.holds and not is_fresh(worker.slurm_as_of, now, policy.stale_after_s):
-        return before.progress, before.why_not
-    why_not = why_not_drained(worker, policy, now)
+    proven = before is not None and before.progress is Progress.DRAINED and before.episode == wanted.episode
+    of_now = msgspec.structs.replace(worker, desired=wanted)
+    why_not = (why_not_closed if proven else why_not_drained)(of_now, policy, now)
     if not why_not:
         return Progress.DRAINED, ""
-    if any(hold.deadline is not None and hold.deadline <= now for hold in holds):
+    if any(hold.deadline is not None and hold.deadline <= now for hold in wanted.holds):
         return Progress.OVERDUE, why_not
     slurm = worker.slurm
     shown = slurm is not None and states.is_drain(slurm.base, slurm.flags)
@@ -86,7 +90,7 @@ def _job_acts(worker: Worker, holds: Sequence[HoldView], policy: Policy, now: da
         return []
     if not is_fresh(worker.slurm_as_of, now, policy.stale_after_s):
         return []
-    acts = {_act(hold, now) for hold in projected(holds)}
+    acts = {ends_jobs(hold, now) for hold in projected(holds)}
     if DrainPolicy.CANCEL in acts:
         act = DrainPolicy.CANCEL
     elif DrainPolicy.REQUEUE in acts:
@@ -98,14 +102,6 @@ def _job_acts(worker: Worker, holds: Sequence[HoldView], policy: Policy, now: da
         for job in worker.jobs
         if not states.job_is_ending(job.states) and (job.can_requeue or act is DrainPolicy.CANCEL)
     ]
-
-
-def _act(hold: HoldView, now: datetime) -> DrainPolicy:
-    if hold.policy is not DrainPolicy.WAIT or hold.deadline is None or now < hold.deadline:
-        return hold.policy
-    return {AtDeadline.CANCEL: DrainPolicy.CANCEL, AtDeadline.REQUEUE: DrainPolicy.REQUEUE}.get(
-        hold.at_deadline, DrainPolicy.WAIT
-    )
 
 
 def _same(before: Desired, wanted: Desired) -> bool:

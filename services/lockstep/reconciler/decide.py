@@ -6,16 +6,16 @@ Down: protect, DRAIN, (jobs), show, and unprotect only what is proven drained. U
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from lockstep.contracts.facts import Desired, KubeNode, KubePod, NodeCondition, SlurmNode
+from lockstep.contracts.facts import Desired, HoldView, KubeNode, KubePod, NodeCondition, SlurmNode
 from lockstep.contracts.hold import Condition
 from lockstep.contracts.policy import MirrorCordon as Mirror
 from lockstep.contracts.policy import Policy
 from lockstep.contracts.policy import Protect as ProtectPolicy
-from lockstep.fleet.drained import why_not_drained
-from lockstep.fleet.holds import is_mirrored, projected
+from lockstep.fleet.drained import why_not_closed, why_not_drained, why_not_idle
+from lockstep.fleet.holds import ends_jobs, is_mirrored, projected, standing
 from lockstep.fleet.pairing import believed
 from lockstep.fleet.ready import why_not_ready
-from lockstep.fleet.worker import Worker, is_fresh
+from lockstep.fleet.worker import Worker, is_fresh, is_live
 from lockstep.kube import conditions, keys
 from lockstep.reconciler.model import (
     DrainNode,
@@ -40,88 +40,104 @@ NEIGHBOUR_PREFIX = "slurm-operator: "
 
 def decide(worker: Worker, policy: Policy, now: datetime) -> list[WorkerAction]:
     """What must be written for this worker, in the order in which it must be written."""
+    guarded = _protection(worker, policy, now)
+    before = [a for a in guarded if isinstance(a, Protect)]
     desired = worker.desired
     if desired is None:
-        return []
-    guarded = _protection(worker, desired, policy, now)
-    down_or_up = _slurm(worker, desired, policy, now)
-    shown = _show_state(worker, policy, now)
-    before = [a for a in guarded if isinstance(a, Protect)]
+        return list[WorkerAction](before)
     after = [a for a in guarded if isinstance(a, Unprotect)]
+    standing_here = projected(standing(worker, policy, now))
+    down_or_up = _slurm(worker, desired, standing_here, policy, now)
+    shown = _show_state(worker, policy, now)
     if any(isinstance(a, UndrainNode) for a in down_or_up):
         return [*before, *shown, *down_or_up]
-    return [*before, *down_or_up, *shown, *_end_jobs(worker, desired), *after]
+    return [*before, *down_or_up, *shown, *_end_jobs(worker, desired, standing_here, policy, now), *after]
 
 
-def _protection(worker: Worker, desired: Desired, policy: Policy, now: datetime) -> list[WorkerAction]:
-    pod = worker.pod
-    if pod is None or pod.deleting_since is not None or policy.protect is ProtectPolicy.OFF:
+def _protection(worker: Worker, policy: Policy, now: datetime) -> list[Protect | Unprotect]:
+    """For every pod that claims the worker: it is not known which of two runs the slurmd."""
+    if policy.protect is ProtectPolicy.OFF:
         return []
-    if worker.slurm is None and not pod.protected:
-        return []
-    why = _why_protected(worker, desired, policy, now)
-    if why and not pod.protected:
-        return [Protect(namespace=pod.namespace, pod=pod.name, uid=pod.uid, because=why)]
-    if not why and pod.protected:
-        return [Unprotect(namespace=pod.namespace, pod=pod.name, uid=pod.uid, because="drained")]
-    return []
+    found: list[Protect | Unprotect] = []
+    for pod in (worker.pod, *worker.other_pods):
+        if pod is None or not is_live(pod) or (worker.slurm is None and not pod.protected):
+            continue
+        why = _why_protected(worker, policy, now, protected=pod.protected)
+        if why and not pod.protected:
+            found.append(Protect(namespace=pod.namespace, pod=pod.name, uid=pod.uid, because=why))
+        elif not why and pod.protected:
+            found.append(Unprotect(namespace=pod.namespace, pod=pod.name, uid=pod.uid, because="drained"))
+    return found
 
 
-def _why_protected(worker: Worker, desired: Desired, policy: Policy, now: datetime) -> str:
-    """Why the pod may not be evicted; the empty string when it may. What cannot be read is protected."""
-    drained = why_not_drained(worker, policy, now)
+def _why_protected(worker: Worker, policy: Policy, now: datetime, *, protected: bool) -> str:
+    """Why a pod may not be evicted; the empty string when it may. What cannot be read is protected.
+
+    To be let go it must be proven drained; then it is enough that every reading shows it so.
+    """
+    drained = (why_not_drained if protected else why_not_closed)(worker, policy, now)
     slurm = worker.slurm
     if policy.protect is ProtectPolicy.BUSY and slurm is not None and drained:
-        idle = states.is_idle(slurm.base, slurm.flags) and not states.unsafe_flags(slurm.flags)
-        fresh = is_fresh(worker.slurm_as_of, now, policy.stale_after_s)
-        return "" if idle and fresh and not worker.jobs else drained
-    believed_drain = believed(worker)
-    if believed_drain is not None and not states.is_drain(believed_drain.base, believed_drain.flags):
+        idle = not why_not_idle(slurm, policy) and not worker.jobs
+        return "" if idle and is_fresh(worker.slurm_as_of, now, policy.stale_after_s) else drained
+    now_so = believed(worker)
+    if now_so is not None and not states.is_drain(now_so.base, now_so.flags):
         return "Slurm does not show DRAIN"
-    return drained or ("" if projected(desired.holds) else "nothing on Kubernetes' side wants it gone")
+    held = worker.desired is not None and projected(worker.desired.holds)
+    return drained or ("" if held else "nothing on Kubernetes' side wants it gone")
 
 
-def _slurm(worker: Worker, desired: Desired, policy: Policy, now: datetime) -> list[WorkerAction]:
+def _slurm(
+    worker: Worker, desired: Desired, standing_here: Sequence[HoldView], policy: Policy, now: datetime
+) -> list[WorkerAction]:
     node = believed(worker)
     if node is None or not is_fresh(worker.slurm_as_of, now, policy.stale_after_s):
         return []
-    held = projected(desired.holds)
-    if held:
+    if projected(desired.holds):
         return _down(worker, node, desired, policy, now)
     ours = states.is_drain(node.base, node.flags) and reasons.is_ours(node.reason)
-    if ours and not why_not_ready(worker, policy, now):
+    if ours and not standing_here and not why_not_ready(worker, policy, now):
         return [UndrainNode(because="no hold stands" if desired.in_service else "the last hold of ours ended")]
     return []
 
 
 def _down(worker: Worker, node: SlurmNode, desired: Desired, policy: Policy, now: datetime) -> list[WorkerAction]:
-    words, because = desired.words, projected(desired.holds)[0].id
+    words, because, wrote = desired.words, projected(desired.holds)[0].id, worker.wrote
     ours = reasons.is_ours(node.reason)
+    answered = wrote is not None and bool(wrote.words) and wrote.episode == desired.episode
     if states.is_drain(node.base, node.flags):
-        if ours and not reasons.same(node.reason, words):
+        if not ours:
+            return []
+        if not reasons.same(node.reason, words):
             return [DrainNode(words=words, because=because)]
-        return []
+        return [] if answered else [DrainNode(words=node.reason, because=because)]
     if states.is_fail(node.base, node.flags):
         return []
     if states.is_down(node.base, node.flags) and not ours:
         if not reasons.by_slurmctld(node.reason):
             return []
         words = reasons.keep_behind(words, node.reason)
-    wrote = worker.wrote
-    resumed = wrote is not None and bool(wrote.words) and wrote.episode == desired.episode
-    again = wrote.reasserted_at if wrote is not None and resumed else None
+    again = wrote.reasserted_at if wrote is not None and answered else None
     if again is not None and now - again < timedelta(seconds=policy.reassert_every_s):
         return []
-    return [DrainNode(words=words, reassert=resumed, because=because)]
+    return [DrainNode(words=words, reassert=answered, because=because)]
 
 
-def _end_jobs(worker: Worker, desired: Desired) -> list[WorkerAction]:
-    """The runs that the drain ends, as far as they still run here."""
+def _end_jobs(
+    worker: Worker, desired: Desired, standing_here: Sequence[HoldView], policy: Policy, now: datetime
+) -> list[WorkerAction]:
+    """The runs that the drain ends, as far as they still run here, and a hold that ends them still stands."""
+    node = believed(worker)
+    if node is None or not states.is_drain(node.base, node.flags):
+        return []
+    if not is_fresh(worker.slurm_as_of, now, policy.stale_after_s):
+        return []
     running = {(job.job_id, job.start) for job in worker.jobs}
+    acts = {ends_jobs(hold, now) for hold in standing_here}
     return [
         EndJob(job_id=a.job_id, act=a.act, start=a.start, because="the drain's policy")
         for a in desired.job_acts
-        if (a.job_id, a.start) in running
+        if a.act in acts and (a.job_id, a.start) in running
     ]
 
 
@@ -155,12 +171,19 @@ def _shown(pod: KubePod) -> set[tuple[str, str, str]]:
     return {(c.type, c.status, c.message) for c in pod.conditions if c.type.startswith(keys.SLURM_STATE_PREFIX)}
 
 
-def decide_node(node: KubeNode, workers: Sequence[Worker], policy: Policy, now: datetime) -> list[NodeAction]:
-    """What must be written on a Kubernetes node, for all the workers on it together."""
-    known = [w for w in workers if w.desired is not None]
-    if not known or node.deleting_since is not None or not is_fresh(known[0].kube_as_of, now, policy.stale_after_s):
+def decide_node(
+    node: KubeNode, workers: Sequence[Worker], policy: Policy, now: datetime, *, kube_as_of: datetime | None = None
+) -> list[NodeAction]:
+    """What must be written on a Kubernetes node, for all the workers on it together.
+
+    `kube_as_of` is needed only for a node without workers, which may bear a mirror that its last worker left.
+    """
+    as_of = workers[0].kube_as_of if workers else kube_as_of
+    if node.deleting_since is not None or not is_fresh(as_of, now, policy.stale_after_s):
         return []
-    return [*_service(node, known), *_mirror(node, known, policy)]
+    known = [w for w in workers if w.desired is not None]
+    service = _service(node, known) if known else []
+    return [*service, *_mirror(node, workers, policy)]
 
 
 def _service(node: KubeNode, workers: Sequence[Worker]) -> list[NodeAction]:
@@ -179,7 +202,7 @@ def _mirror(node: KubeNode, workers: Sequence[Worker], policy: Policy) -> list[N
         if node.unschedulable or node.mirror_mark:
             return []
         return [MirrorCordon(node=node.name, because=reason)]
-    if node.mirror_mark:
+    if (node.mirror_mark or is_mirrored(node)) and all(w.desired is not None for w in workers):
         return [LiftMirror(node=node.name, uid=node.uid, cordoned=is_mirrored(node), because="no hold stands")]
     return []
 
@@ -188,6 +211,6 @@ def _mirrored_reason(worker: Worker) -> str:
     """The first hold that a cordon can mirror: not a cordon itself, and not slurm-operator's answer to one."""
     for hold in worker.desired.holds if worker.desired else []:
         neighbour = hold.id.startswith("slurm/") and hold.reason.startswith(NEIGHBOUR_PREFIX.strip())
-        if not hold.id.startswith(("cordon/", "pod-cordon/", "pod/")) and not neighbour:
+        if not hold.id.startswith(("cordon/", "pod-cordon/", "pod/", "node/")) and not neighbour:
             return hold.id
     return ""
