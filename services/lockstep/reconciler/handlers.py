@@ -7,7 +7,7 @@ from lockstep.base import clock
 from lockstep.base.errors import Retry
 from lockstep.contracts.common import WorkerKey
 from lockstep.contracts.events import DriftFound, Event
-from lockstep.contracts.facts import Wrote
+from lockstep.contracts.facts import SITE, Wrote
 from lockstep.contracts.policy import Policy
 from lockstep.fleet.drained import WAITS_FOR_A_READ, why_not_drained
 from lockstep.fleet.facts import FactTable
@@ -95,7 +95,9 @@ class Reconciler:
             return []
         workers = [self.worker(key) for key in workers_on(self._table, name, self._clusters, self._site)]
         done: list[NodeAction] = []
-        for action in decide_node(node, workers, self._policy, clock.now()):
+        kube = self._table.sources.get(("kube", SITE))
+        as_of = kube.complete_as_of if kube else None
+        for action in decide_node(node, workers, self._policy, clock.now(), kube_as_of=as_of):
             slot = ("node", name, type(action).__name__)
             if self._answered.get(slot) == (action, node.revision):
                 continue
