@@ -1,0 +1,133 @@
+"""Real slurmrestds sit the exam: Slurm 26.05 and 24.11 from Debian's packages, each with three real slurmds.
+
+Needs root. The clusters are small ones of their own, with their own folders and ports, beside any lab that is up.
+"""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lockstep.slurm.client import SlurmRest
+from lockstep.slurm.errors import Unreachable
+from lockstep.slurm.hostlist import compress, expand
+from lockstep.slurm.tokens import KeyTokens
+from lockstep.slurm.transport import Transport
+from tests.contract.slurm_exam import WORDS, Desk, SlurmExam, drained, eventually
+from tests.lab import paths
+from tests.lab.processes import Processes
+from tests.lab.slurm import Ports, Slurm
+
+HOME = Path("/var/lib/lockstep-exam")
+PORTS = {
+    "26.05": Ports(slurmctld=14817, slurmrestd=14820, proxy=14821, slurmd=14900),
+    "24.11": Ports(slurmctld=15817, slurmrestd=15820, proxy=15821, slurmd=15900),
+}
+NAMES = ["gpu-8", "gpu-9", "gpu-10"]
+
+
+class RealYard:
+    """Jobs and reservations by Slurm's own commands."""
+
+    def __init__(self, slurm: Slurm) -> None:
+        """Of this cluster."""
+        self._slurm = slurm
+
+    async def start_job(self, node: str) -> int:
+        """A batch job of two CPUs on this node."""
+        return await asyncio.to_thread(self._slurm.sbatch, "sleep 600", "-n2", "-w", node)
+
+    async def reserve(self, name: str, nodes: list[str]) -> None:
+        """A maintenance reservation that starts in a minute, so that it keeps nobody's job away."""
+        when = ["StartTime=now+60", "Duration=10", "Users=root", "Flags=MAINT,IGNORE_JOBS"]
+        command = ["create", "reservation", f"ReservationName={name}", f"Nodes={','.join(nodes)}", *when]
+        await asyncio.to_thread(self._slurm.scontrol, *command)
+
+    async def unreserve(self, name: str) -> None:
+        """Its end."""
+        await asyncio.to_thread(self._slurm.scontrol, "delete", f"ReservationName={name}")
+
+
+@pytest.fixture(scope="session", params=["26.05", "24.11"])
+def cluster(request: pytest.FixtureRequest) -> Iterator[Slurm]:
+    """A cluster of this release with idle nodes."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("STATE", "RUN", "LOGS"):
+            patch.setattr(paths, name, HOME / name.lower())
+        paths.prepare()
+        processes = Processes(paths.STATE, paths.LOGS)
+        name = f"exam-{request.param.partition('.')[0]}"
+        slurm = Slurm(processes, request.param, name, ports=PORTS[request.param], address="127.0.0.1")
+        slurm.down()
+        try:
+            slurm.up()
+            slurm.add_slurmds(NAMES)
+            yield slurm
+        finally:
+            slurm.down()
+
+
+@pytest.fixture
+def desk(cluster: Slurm) -> Desk:
+    """The real slurmrestd, through the lab's proxy."""
+    return Desk(
+        url=cluster.url,
+        tokens=KeyTokens(cluster.key_file),
+        nodes=NAMES,
+        yard=RealYard(cluster),
+        stranger=KeyTokens(cluster.key_file, "researcher"),
+    )
+
+
+class TestReal(SlurmExam):
+    """The exam on real daemons."""
+
+
+async def test_a_lost_answer_may_have_been_carried_out(cluster: Slurm, desk: Desk) -> None:
+    """With slurmctld away nothing is known. Back again: what stands is read, not guessed."""
+    client = desk.client()
+    try:
+        await client.ping()
+        await asyncio.to_thread(cluster.processes.kill, f"slurmctld-{cluster.cluster}")
+        with pytest.raises(Unreachable):
+            await client.drain(NAMES, WORDS)
+        with pytest.raises(Unreachable):
+            await client.nodes()
+        with pytest.raises(Unreachable):
+            await client.node(NAMES[0])
+    finally:
+        await asyncio.to_thread(cluster.processes.restart, f"slurmctld-{cluster.cluster}")
+    await eventually(lambda: _names_or_none(client), lambda names: names is not None and set(NAMES) <= set(names))
+    listed = await client.nodes()
+    assert listed is not None
+    assert not any(drained(node) for node in listed.nodes)
+    await client.close()
+
+
+async def test_every_parser_of_the_release_says_the_same(cluster: Slurm, desk: Desk) -> None:
+    """One node read through each data parser that this slurmrestd and we have in common is one fact."""
+    facts = []
+    for parser in ("v0.0.42", "v0.0.43", "v0.0.44", "v0.0.45") if cluster.version == "26.05" else ("v0.0.42",):
+        client = SlurmRest(Transport(cluster.url, desk.tokens), cluster="exam")
+        client._versions._current = parser
+        facts.append(await client.node(NAMES[0]))
+        await client.close()
+    assert facts == [facts[0]] * len(facts)
+
+
+@pytest.mark.parametrize(
+    "text", ["gpu-[01-03,7],b[0-1]_c[0-1],x", "x[1-3]-y", "n[099-101]", "n[9-11]", "a[01,1,02,2,9-10],b"]
+)
+def test_host_lists_mean_what_slurm_means(cluster: Slurm, text: str) -> None:
+    """Written out by us and by Slurm, a list gives the same names, and Slurm reads what we write."""
+    assert expand(text) == cluster.scontrol("show", "hostnames", text).split()
+    assert sorted(cluster.scontrol("show", "hostnames", compress(expand(text))).split()) == sorted(expand(text))
+
+
+async def _names_or_none(client: SlurmRest) -> list[str] | None:
+    try:
+        listed = await client.nodes()
+    except Unreachable:
+        return None
+    return [node.name for node in listed.nodes] if listed else None
