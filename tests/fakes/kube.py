@@ -162,7 +162,7 @@ class FakeKube:
         return sum("watch" in query for _, _, query in self.requests)
 
     def end_watches(self) -> None:
-        """End all watches as a server does whose `timeoutSeconds` are over. Frozen ones never say what they held back."""
+        """End all watches as a server does after `timeoutSeconds`. Frozen ones never say what they held back."""
         for stream in self._streams:
             stream.end()
 
