@@ -66,7 +66,7 @@ def said(event: e.Event) -> str:  # noqa: C901, PLR0912  one case an event
         case e.DriftFound():
             return f"the systems disagree: {event.rule}" + _because(event.detail)
         case _:
-            return e.Event.__struct_config__.tag or type(event).__name__
+            return type(event).__name__
 
 
 def _about(event: e.Event) -> str:

@@ -4,11 +4,12 @@ from argparse import Namespace
 
 import msgspec
 
+from lockstep.base.clock import now
 from lockstep.base.errors import BadInput
 from lockstep.cli import choose
 from lockstep.cli.connect import Reach
 from lockstep.cli.exits import Exit, Stop
-from lockstep.cli.order import Order, order_of
+from lockstep.cli.order import Order, faults, order_of
 from lockstep.cli.output import Out, document
 from lockstep.cli.sources import read_fleet
 from lockstep.cli.wait import wait_for
@@ -23,6 +24,8 @@ TRIES = 9
 
 async def run(args: Namespace) -> int:
     """Checks everything against the fleet, then creates the Hold."""
+    if wrong := faults(args, now()):
+        raise BadInput(wrong)
     out = Out()
     async with Reach.of(args) as reach:
         fleet = await read_fleet(reach, out)

@@ -6,29 +6,20 @@ A command lives in the module of its name; the module is imported only when it i
 import asyncio
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from importlib import import_module
-from importlib.metadata import version
 
 from lockstep.base.errors import LockstepError
 from lockstep.cli.exits import Exit, code_of, lines_of
 from lockstep.cli.parser import build
 
-DISTRIBUTION = "slurm-lockstep"
-
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command; the exit code as `exits.Exit` explains it. Never ends in a traceback for what is foreseen."""
-    parser = build()
-    args = parser.parse_args(argv)
+    args = build().parse_args(argv)
     try:
-        match args.command:
-            case "version":
-                print(version(DISTRIBUTION))
-            case "completion":
-                print(import_module("lockstep.cli.completion").script(parser, args.shell), end="")
-            case command:
-                return int(asyncio.run(import_module(f"lockstep.cli.{command}").run(args)))
+        work = import_module(f"lockstep.cli.{args.command}").run(args)
+        code = int(asyncio.run(work) if isinstance(work, Coroutine) else work)
         sys.stdout.flush()
     except LockstepError as error:
         for line in lines_of(error):
@@ -39,7 +30,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return Exit.OK
-    return Exit.OK
+    return code
 
 
 if __name__ == "__main__":

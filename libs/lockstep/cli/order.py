@@ -47,15 +47,12 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def order_of(args: Namespace, fleet: Fleet, clusters: Collection[str]) -> Order:
-    """The Hold that the arguments ask for.
+    """The Hold that the arguments ask for; they have no `faults`.
 
     Raises:
-        BadInput: with every fault: the option, the value, what is allowed.
+        BadInput: it is not clear which workers are meant.
         Stop: it would be for no worker at all.
     """
-    faults = [*_faults(args, fleet.now)]
-    if faults:
-        raise BadInput(faults)
     cluster, wanted = _selector(args, fleet, clusters)
     workers = fleet.workers([cluster])
     selected = [w for w in workers if selects(wanted, w)]
@@ -115,8 +112,8 @@ def name_for(worker: str, reason: str) -> str:
     return words[: MAX_NAME - 3].strip("-") or "hold"
 
 
-def _faults(args: Namespace, now: datetime) -> list[str]:
-    """What can be said without looking at the fleet."""
+def faults(args: Namespace, now: datetime) -> list[str]:
+    """What is wrong with the arguments whatever the fleet is: each the option, the value, what is allowed."""
     found = faults_of_text("--reason", args.reason)
     given = [way for way in _WAYS if getattr(args, way) not in (None, [])]
     if len(given) != 1:

@@ -3,11 +3,13 @@
 from argparse import Namespace
 from importlib import import_module
 
+from lockstep.base.errors import BadInput
 from lockstep.cli.connect import settings_of
-from lockstep.cli.exits import Exit
-from lockstep.runtime.service import Service, run_services
+from lockstep.runtime.service import Service, run_to_the_end
 
 SERVICES = ("pod_watcher", "slurm_poller", "drain", "reconciler")
+RESTARTS = 5
+"""A service that fails is started anew so often before the process ends."""
 
 
 def services() -> list[Service]:
@@ -15,7 +17,9 @@ def services() -> list[Service]:
     return [import_module(f"lockstep.{name}.main").SERVICE for name in SERVICES]
 
 
-async def run(args: Namespace) -> int:
+def run(args: Namespace) -> int:
     """Runs until it is told to stop."""
-    await run_services(settings_of(args), services())
-    return Exit.OK
+    settings = settings_of(args)
+    if not settings.clusters:
+        raise BadInput(["clusters: none are set; name them in a settings file and give it with --config"])
+    return run_to_the_end(settings, services(), name="standalone", restarts=RESTARTS, embedded=True)

@@ -1,0 +1,44 @@
+"""What each part of Lockstep must be allowed to do on Kubernetes. `lockstep doctor` asks for every line."""
+
+from typing import NamedTuple
+
+from lockstep.contracts.hold import GROUP
+
+
+class Right(NamedTuple):
+    """One verb on one kind of object."""
+
+    verb: str
+    resource: str
+    group: str = ""
+    subresource: str = ""
+    namespaced: bool = True
+    """In the namespace of each cluster; else everywhere."""
+
+    def __str__(self) -> str:
+        """As RBAC writes it: `patch pods/status`."""
+        sub = f"/{self.subresource}" if self.subresource else ""
+        return f"{self.verb} {self.resource}{sub}" + (f".{self.group}" if self.group else "")
+
+
+LEASES = "coordination.k8s.io"
+
+RIGHTS: dict[str, list[Right]] = {
+    "pod_watcher": [
+        *(Right(verb, "nodes", namespaced=False) for verb in ("list", "watch")),
+        *(Right(verb, "pods") for verb in ("list", "watch")),
+        *(Right(verb, "holds", GROUP) for verb in ("list", "watch")),
+    ],
+    "drain": [Right("patch", "holds", GROUP, "status")],
+    "reconciler": [
+        *(Right(verb, "pods") for verb in ("get", "patch")),
+        Right("patch", "pods", subresource="status"),
+        *(Right(verb, "nodes", namespaced=False) for verb in ("get", "patch")),
+        Right("patch", "nodes", subresource="status", namespaced=False),
+        *(Right(verb, "poddisruptionbudgets", "policy") for verb in ("list", "create")),
+    ],
+}
+"""For each service, beside its Lease."""
+
+LEASE_RIGHTS = [Right(verb, "leases", LEASES) for verb in ("get", "create", "update")]
+"""For every service, in the namespace of the Leases."""
