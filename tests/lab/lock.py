@@ -10,7 +10,6 @@ import json
 import os
 import time
 from pathlib import Path
-from typing import TextIO
 
 from . import paths
 from .progress import say
@@ -20,7 +19,7 @@ class LockedError(RuntimeError):
     """Others use or change the lab; the text names them."""
 
 
-_file: TextIO | None = None
+_descriptor: int | None = None
 """Open while this process has the lock: one for all its ``Lab`` objects, or it would wait for itself."""
 
 
@@ -39,19 +38,18 @@ def own(*, wait: bool = True) -> None:
     Raises:
         LockedError: Somebody uses it and ``wait`` is false.
     """
-    file = _take(fcntl.LOCK_EX, wait=wait)
-    file.seek(0)
-    file.truncate()
-    json.dump({"pid": os.getpid(), "checkout": str(paths.CHECKOUT), "since": time.strftime("%Y-%m-%d %H:%M:%S")}, file)
-    file.flush()
+    descriptor = _take(fcntl.LOCK_EX, wait=wait)
+    mine = {"pid": os.getpid(), "checkout": str(paths.CHECKOUT), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
+    os.truncate(descriptor, 0)
+    os.pwrite(descriptor, json.dumps(mine).encode(), 0)
 
 
 def release() -> None:
     """Let go; nothing happens without a lock."""
-    global _file  # noqa: PLW0603  (the process has one)
-    if _file is not None:
-        _file.close()
-        _file = None
+    global _descriptor  # noqa: PLW0603  (the process has one)
+    if _descriptor is not None:
+        os.close(_descriptor)
+        _descriptor = None
 
 
 def holders() -> list[str]:
@@ -64,20 +62,20 @@ def holders() -> list[str]:
     return [_describe(int(words[4])) for words in held if int(words[4]) != os.getpid()]
 
 
-def _take(mode: int, *, wait: bool) -> TextIO:
-    global _file  # noqa: PLW0603  (the process has one)
-    if _file is None:
-        _file = paths.LOCK.open("a+")
+def _take(mode: int, *, wait: bool) -> int:
+    global _descriptor  # noqa: PLW0603  (the process has one)
+    if _descriptor is None:
+        _descriptor = os.open(paths.LOCK, os.O_RDWR | os.O_CREAT, 0o644)
     try:
-        fcntl.flock(_file, mode | fcntl.LOCK_NB)
+        fcntl.flock(_descriptor, mode | fcntl.LOCK_NB)
     except BlockingIOError:
         whom = "; ".join(holders()) or "a process that is gone already"
         if not wait:
             release()
             raise LockedError(f"the lab is in use by {whom}") from None
         say(f"The lab is in use by {whom}. Waiting (--no-wait gives up instead).")
-        fcntl.flock(_file, mode)
-    return _file
+        fcntl.flock(_descriptor, mode)
+    return _descriptor
 
 
 def _describe(pid: int) -> str:

@@ -3,7 +3,8 @@
 import http.client
 import json
 import ssl
-import threading
+import weakref
+from collections import deque
 from collections.abc import Iterator
 from contextlib import closing
 from functools import cached_property
@@ -20,7 +21,7 @@ class ApiError(RuntimeError):
 
 
 class Rest:
-    """A client with one kept connection for each thread."""
+    """A client that keeps its connections, one for each thread that is asking at the same time."""
 
     def __init__(self, server: str, token: str, authority: Path) -> None:
         """Talk to ``https://ADDRESS:PORT`` with this token."""
@@ -28,7 +29,8 @@ class Rest:
         self._address = host, int(port)
         self._headers = {"Authorization": f"Bearer {token}"}
         self._authority = authority
-        self._own = threading.local()
+        self._idle: deque[http.client.HTTPSConnection] = deque()
+        weakref.finalize(self, _close_all, self._idle)
 
     def request(self, method: str, path: str, body: Any = None, *, kind: str = "application/json") -> Any:
         """One request; answers the decoded JSON.
@@ -41,19 +43,22 @@ class Rest:
 
         Raises:
             ApiError: The status is 400 or more.
-            OSError: No connection. A kept one that the server has closed meanwhile is replaced first.
+            OSError: No connection, also at the second try: the server may have closed a kept one meanwhile.
         """
         data = None if body is None else json.dumps(body)
-        kept: http.client.HTTPSConnection | None = getattr(self._own, "connection", None)
-        if kept is not None:
-            try:
-                return self._ask(kept, method, path, data, kind)
-            except (OSError, http.client.HTTPException):
-                self._own.connection = None
-        fresh = self._connect(timeout_s=30)
-        answer = self._ask(fresh, method, path, data, kind)
-        self._own.connection = fresh
-        return answer
+        headers = self._headers | {"Content-Type": kind}
+        try:
+            connection = self._idle.pop()
+        except IndexError:
+            connection = self._connect(timeout_s=30)
+        try:
+            answer, content = _ask(connection, method, path, data, headers)
+        except (OSError, http.client.HTTPException):
+            answer, content = _ask(connection, method, path, data, headers)
+        self._idle.append(connection)
+        if answer.status >= 400:
+            raise ApiError(answer.status, content.decode(errors="replace"))
+        return json.loads(content) if content[:1] == b"{" else content.decode()
 
     def watch(self, path: str, timeout_s: float) -> Iterator[dict[str, Any]]:
         """The events of a watch, until the server ends it."""
@@ -62,18 +67,27 @@ class Rest:
             for line in connection.getresponse():
                 yield json.loads(line)
 
-    def _ask(self, connection: http.client.HTTPSConnection, method: str, path: str, data: str | None, kind: str) -> Any:
-        connection.request(method, path, data, self._headers | {"Content-Type": kind})
-        answer = connection.getresponse()
-        content = answer.read()
-        if answer.status >= 400:
-            self._own.connection = connection
-            raise ApiError(answer.status, content.decode(errors="replace"))
-        return json.loads(content) if content[:1] == b"{" else content.decode()
-
     def _connect(self, timeout_s: float) -> http.client.HTTPSConnection:
         return http.client.HTTPSConnection(*self._address, context=self._tls, timeout=timeout_s)
 
     @cached_property
     def _tls(self) -> ssl.SSLContext:
         return ssl.create_default_context(cafile=str(self._authority))
+
+
+def _ask(
+    connection: http.client.HTTPSConnection, method: str, path: str, data: str | None, headers: dict[str, str]
+) -> tuple[http.client.HTTPResponse, bytes]:
+    """Ask over a connection, which opens itself; it is closed again after a failure."""
+    try:
+        connection.request(method, path, data, headers)
+        answer = connection.getresponse()
+        return answer, answer.read()
+    except (OSError, http.client.HTTPException):
+        connection.close()
+        raise
+
+
+def _close_all(connections: deque[http.client.HTTPSConnection]) -> None:
+    while connections:
+        connections.pop().close()
