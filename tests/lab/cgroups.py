@@ -4,6 +4,7 @@ Every pod of the lab runs below ``/lockstep-lab/NODE``. So its processes are fou
 """
 
 import contextlib
+import errno
 import os
 import signal
 import time
@@ -60,13 +61,27 @@ def _hierarchies() -> list[Path]:
 
 
 def _delegate(folder: Path) -> None:
-    """Let the folder's children use all its controllers; only version 2 asks for that."""
+    """Let the folder's children use all its controllers; only version 2 asks for that.
+
+    Where the lab runs in a container, the root it sees is no real one, and may hold no processes for that: they move.
+    """
     control = folder / "cgroup.subtree_control"
     if not control.exists():
         return
     for controller in (folder / "cgroup.controllers").read_text().split():
-        with contextlib.suppress(OSError):
+        try:
             control.write_text(f"+{controller}")
+        except OSError as error:
+            if error.errno == errno.EBUSY and folder == ROOT:
+                _move_processes(ROOT, ROOT / "machine")
+                control.write_text(f"+{controller}")
+
+
+def _move_processes(source: Path, target: Path) -> None:
+    target.mkdir(exist_ok=True)
+    for pid in (source / "cgroup.procs").read_text().split():
+        with contextlib.suppress(OSError):  # it has ended, or is the kernel's own
+            (target / "cgroup.procs").write_text(pid)
 
 
 def _pids(node: str) -> set[int]:

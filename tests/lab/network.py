@@ -16,6 +16,18 @@ from . import paths, ports
 _SYSCTLS = {"net/ipv4/ip_forward": "1", "net/bridge/bridge-nf-call-iptables": "1"}
 """Forwarding between pods and machine; and iptables for bridged packets, so that answers of a Service find back."""
 
+_TOUCHED = (
+    *_SYSCTLS,
+    "net/ipv4/conf/all/route_localnet",
+    "kernel/keys/root_maxbytes",
+    "kernel/keys/root_maxkeys",
+    "kernel/panic",
+    "kernel/panic_on_oops",
+    "vm/overcommit_memory",
+    "vm/panic_on_oom",
+)
+"""All that is set back at the end: kube-proxy and the kubelets set the others."""
+
 _SAVED = paths.STATE / "sysctls.json"
 _COMMENT = "lockstep-lab"
 _CHAINS = re.compile(r"(KUBE|CNI)-")
@@ -71,7 +83,9 @@ def down() -> None:
             _clean_table(tool, table, lines)
     with contextlib.suppress(FileNotFoundError):
         for name, value in json.loads(_SAVED.read_text()).items():
-            Path("/proc/sys", name).write_text(value)
+            switch = Path("/proc/sys", name)
+            if switch.read_text().strip() != value:
+                switch.write_text(value)
         _SAVED.unlink()
 
 
@@ -138,16 +152,13 @@ def _target(rule: str) -> str:
 
 
 def _set_sysctls() -> None:
-    before = {}
     if not Path("/proc/sys/net/bridge").exists():
         subprocess.run(["modprobe", "br_netfilter"], check=False, capture_output=True, env=_env())
+    before = {name: switch.read_text().strip() for name in _TOUCHED if (switch := Path("/proc/sys", name)).exists()}
+    paths.write(_SAVED, json.dumps(before))
     for name, value in _SYSCTLS.items():
-        switch = Path("/proc/sys", name)
-        if switch.exists() and (old := switch.read_text().strip()) != value:
-            before[name] = old
-            switch.write_text(value)
-    if before:
-        paths.write(_SAVED, json.dumps(before))
+        if before.get(name, value) != value:
+            Path("/proc/sys", name).write_text(value)
 
 
 def _run(*argv: str) -> None:
