@@ -59,7 +59,7 @@ class Connection:
                 async with asyncio.timeout(PING_PATIENCE_S):
                     await self.client.rtt(timeout=PING_PATIENCE_S)  # type: ignore[arg-type]
             except (TimeoutError, nats.errors.Error, OSError):
-                self._abort()
+                self.abort()
 
     async def call(self, verb: str, body: Any = None, *, timeout_s: float = 5.0) -> dict[str, Any]:
         """One request to JetStream's API, such as `STREAM.INFO.LOCKSTEP_FACTS`.
@@ -126,13 +126,14 @@ class Connection:
 
     def _abort_if_away(self) -> None:
         if not self.client.is_connected:
-            self._abort()
+            self.abort()
 
-    def _abort(self) -> None:
-        """Drops the socket without a farewell.
+    def abort(self) -> None:
+        """Drops the socket, if there is one, without a farewell; the client then connects anew.
 
-        The client's own way waits until the peer has acknowledged everything, which over a dead path takes a quarter
-        of an hour. A transport that is not TCP has no such socket; then the client's own pings must do.
+        The client forgets the sockets of tries that failed half-way. And its own way of closing waits until the peer
+        has acknowledged everything, which over a dead path takes a quarter of an hour. A transport that is not TCP has
+        no such socket; then the client's own pings must do.
         """
         writer = getattr(getattr(self.client, "_transport", None), "_io_writer", None)
         if writer is not None:
@@ -159,6 +160,7 @@ async def connect(
 
     async def on_error(error: Exception) -> None:
         if not client.is_connected:
+            connection.abort()
             await connection.lost(_text(error))
 
     secrets: dict[str, Any] = {}

@@ -2,16 +2,13 @@
 
 import asyncio
 from base64 import b64decode
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable
 
 import msgspec
-import nats
-from nats.js import JetStreamContext
-from nats.js.errors import APIError, NoStreamResponseError
 
 from lockstep.base.clock import monotonic
 from lockstep.base.errors import Reject, Retry
+from lockstep.bus.acks import Acks, Answer
 from lockstep.bus.connection import NO_MESSAGE, WRONG_LAST_SEQUENCE, ApiError, Connection
 from lockstep.bus.envelope import Message, Unknown, pack_event, pack_fact, unpack_fact
 from lockstep.contracts.events import Event
@@ -62,7 +59,7 @@ class Publisher:
             on_doubt: called when an error may mean that a stream is lost; see `streams.StreamKeeper.look`.
         """
         self._connection = connection
-        self._js: JetStreamContext = connection.client.jetstream()
+        self._acks = Acks(connection.client)
         self._source = source
         self._epoch = epoch
         self._may_act = may_act
@@ -71,6 +68,8 @@ class Publisher:
         self._on_doubt = on_doubt
         self._said: dict[str, _Said] = {}
         self._turn = asyncio.Lock()
+        self.acknowledged = 0
+        """The highest sequence that the stream of facts has acknowledged to us."""
 
     def known(self, facts: Iterable[Fact]) -> None:
         """Takes what the stream already says of this source, so that only differences are sent. At start, once."""
@@ -108,11 +107,12 @@ class Publisher:
         messages = [pack_event(event, self._source, traceparent) for event in events]
         deadline = monotonic() + self._patience_s
         while messages:
-            messages = [m for m, result in await self._attempt(messages, deadline) if isinstance(result, Retry)]
+            messages = [m for m, answer in await self._attempt(messages, deadline) if isinstance(answer, Retry)]
 
     async def republish(self) -> int:
         """Says everything anew, after the stream was lost. Returns how many facts that is."""
         async with self._turn:
+            self.acknowledged = 0
             for said in self._said.values():
                 said.sequence = 0
             await self._send_facts({subject: said.fact for subject, said in self._said.items()})
@@ -135,15 +135,16 @@ class Publisher:
                     message.headers[_EXPECTED] = str(said.sequence)
                 else:
                     message.headers.pop(_EXPECTED, None)
-            for message, result in await self._attempt(list(waiting.values()), deadline):
+            for message, answer in await self._attempt(list(waiting.values()), deadline):
                 subject = message.subject
-                if isinstance(result, int):
-                    self._remember(subject, facts[subject], result)
+                if isinstance(answer, int):
+                    self._remember(subject, facts[subject], answer)
                     del waiting[subject]
-                elif _lost_race(result) and await self._is_there(subject, facts[subject]):
+                elif _lost_race(answer) and await self._is_there(subject, facts[subject]):
                     del waiting[subject]
 
     def _remember(self, subject: str, fact: Fact, sequence: int) -> None:
+        self.acknowledged = max(self.acknowledged, sequence)
         if fact.gone:
             self._said.pop(subject, None)
         else:
@@ -174,7 +175,7 @@ class Publisher:
         self._said[subject] = _Said(there, _news(there), sequence)
         return False
 
-    async def _attempt(self, messages: Sequence[Message], deadline: float) -> list[tuple[Message, int | Retry]]:
+    async def _attempt(self, messages: list[Message], deadline: float) -> list[tuple[Message, Answer]]:
         """Sends each message once; its sequence, or why it is to be sent again.
 
         Raises:
@@ -186,56 +187,27 @@ class Publisher:
         for message in messages:
             if len(message.body) > self._connection.client.max_payload:
                 raise Reject(f"{message.subject}: {len(message.body)} bytes are more than NATS takes")
-        results: list[tuple[Message, int | Retry]] = []
+        answers: list[Answer] = []
         try:
             await self._connection.wait_up(max(deadline - monotonic(), 0.01))
             for start in range(0, len(messages), WINDOW):
-                results += await self._window(messages[start : start + WINDOW])
+                answers += await self._acks.send(messages[start : start + WINDOW], ACK_WITHIN_S)
         except Retry:
             if monotonic() >= deadline:
                 raise
-        results += [(message, Retry("not sent")) for message in messages[len(results) :]]
-        failures = [r for _, r in results if isinstance(r, Retry) and not _lost_race(r)]
+        answers += [Retry("not sent")] * (len(messages) - len(answers))
+        failures = [a for a in answers if isinstance(a, Retry) and not _lost_race(a)]
         if failures:
             if monotonic() >= deadline:
                 raise failures[0]
             self._on_doubt()
             await asyncio.sleep(AGAIN_AFTER_S)
-        return results
-
-    async def _window(self, messages: Sequence[Message]) -> list[tuple[Message, int | Retry]]:
-        acks: list[asyncio.Future[Any]] = []
-        try:
-            async with asyncio.timeout(ACK_WITHIN_S):
-                for subject, headers, body in messages:
-                    acks.append(await self._js.publish_async(subject, body, headers=dict(headers)))
-                await asyncio.wait(acks)
-        except (TimeoutError, nats.errors.Error, OSError):
-            pass
-        finally:
-            for ack in acks:
-                ack.cancel()
-        late = [None] * (len(messages) - len(acks))
-        return [(message, _result(ack)) for message, ack in zip(messages, [*acks, *late], strict=True)]
+        return list(zip(messages, answers, strict=True))
 
 
-def _result(ack: "asyncio.Future[Any] | None") -> int | Retry:
-    if ack is None or ack.cancelled():
-        return Retry("NATS did not acknowledge in time")
-    match ack.exception():
-        case None:
-            return int(ack.result().seq)
-        case APIError() as e:
-            return ApiError(e.code or 0, e.err_code or 0, e.description or "")
-        case NoStreamResponseError():
-            return Retry("there is no stream for it")
-        case error:
-            return Retry(str(error))
-
-
-def _lost_race(result: Retry) -> bool:
+def _lost_race(answer: Retry) -> bool:
     """The subject holds another message than the one we wrote last."""
-    return isinstance(result, ApiError) and result.err_code == WRONG_LAST_SEQUENCE
+    return isinstance(answer, ApiError) and answer.err_code == WRONG_LAST_SEQUENCE
 
 
 def _news(fact: Fact) -> Fact:

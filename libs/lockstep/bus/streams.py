@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, NoReturn
 
 import msgspec
@@ -9,11 +10,12 @@ import structlog
 
 from lockstep.base.errors import Fatal, Retry
 from lockstep.bus.connection import STREAM_NOT_FOUND, ApiError, Connection
-from lockstep.contracts.subjects import STREAMS, Stream
+from lockstep.contracts.subjects import FACTS, STREAMS, Stream
 
 _NS = 1_000_000_000
 _UNAVAILABLE = 503
-CHECK_EVERY_S = 5.0
+CHECK_EVERY_S = 2.0
+AGAIN_AFTER_S = 0.5
 
 log = structlog.get_logger()
 
@@ -97,12 +99,16 @@ def _config(stream: Stream, replicas: int) -> dict[str, Any]:
 class StreamKeeper:
     """Watches the streams while the service runs: one that was deleted is made again, and `on_lost` is told its name.
 
-    `on_lost` is also called when another process has made it again, and when a stream lost its newest messages.
+    `on_lost` is also called when another process has made it again, and when a stream lost its newest messages, as a
+    power cut does: it ends before the last sequence that we saw, or that `acknowledged` says (for the facts).
     """
 
-    def __init__(self, connection: Connection, on_lost: Callable[[str], None]) -> None:
+    def __init__(
+        self, connection: Connection, on_lost: Callable[[str], None], *, acknowledged: Callable[[], int] = lambda: 0
+    ) -> None:
         self._connection = connection
         self._on_lost = on_lost
+        self._acknowledged = acknowledged
         self._seen: dict[str, StreamState] = {}
         self._wake = asyncio.Event()
         connection.listeners.append(self.look)
@@ -118,21 +124,22 @@ class StreamKeeper:
             Fatal: a stream cannot be what it must be.
         """
         while True:
+            self._wake.clear()
+            pause_s = CHECK_EVERY_S
             try:
                 await self.check()
             except Retry as e:
                 log.debug("Streams cannot be checked", error=str(e))
-            self._wake.clear()
-            try:
-                async with asyncio.timeout(CHECK_EVERY_S):
+                pause_s = AGAIN_AFTER_S
+            with suppress(TimeoutError):
+                async with asyncio.timeout(pause_s):
                     await self._wake.wait()
-            except TimeoutError:
-                continue
-            await asyncio.sleep(0.1)
+                    await asyncio.sleep(0.1)
 
     async def check(self) -> None:
         """Looks once."""
         for stream in STREAMS:
+            told = self._acknowledged() if stream.name == FACTS.name else 0
             state = await stream_state(self._connection, stream.name)
             if state is None:
                 await ensure(self._connection, [stream])
@@ -140,7 +147,7 @@ class StreamKeeper:
             before = self._seen.get(stream.name)
             if state is not None:
                 self._seen[stream.name] = state
-                if before is not None and is_loss(before, state):
+                if state.last < told or (before is not None and is_loss(before, state)):
                     log.warning("Stream was lost", stream=stream.name)
                     self._on_lost(stream.name)
 

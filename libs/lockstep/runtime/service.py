@@ -81,7 +81,7 @@ def run_to_the_end(
     except (Exception, ExceptionGroup) as error:
         known = all(isinstance(e, Fatal | BadInput) for e in leaves(error))
         told = "; ".join(str(e) for e in leaves(error))
-        log.error("Process ends", error=told, exc_info=None if known else error)
+        log.error("Process ends", error=told, exc_info=None if known else leaves(error)[0])
         return 1
     finally:
         finish()
@@ -154,7 +154,7 @@ class Process:
                 self._start(group, "nats", connection.run())
                 await _until_done(partial(ensure, connection))
                 mirror = Mirror(FactFeed(connection))
-                keeper = StreamKeeper(connection, self._on_lost_stream)
+                keeper = StreamKeeper(connection, self._on_lost_stream, acknowledged=self._acknowledged)
                 self._start(group, "streams", keeper.run())
                 self._start(group, "mirror", mirror.run())
                 self._start(group, "republish", self._republish())
@@ -190,7 +190,9 @@ class Process:
                     if attempt >= self._restarts or any(isinstance(e, Fatal | BadInput) for e in leaves(error)):
                         raise
                     told = "; ".join(str(e) for e in leaves(error))
-                    log.error("Service failed, starts anew", service=service.name, error=told, exc_info=error)
+                    log.error(
+                        "Service failed, starts anew", service=service.name, error=told, exc_info=leaves(error)[0]
+                    )
                     RESTARTS.labels(service.name).inc()
                     await asyncio.sleep(backoff(attempt, first_s=0.5))
                     attempt += 1
@@ -249,6 +251,9 @@ class Process:
             renew_s=settings.duration_s / 5,
             margin_s=settings.duration_s / 5,
         )
+
+    def _acknowledged(self) -> int:
+        return max((publisher.acknowledged for publisher in self._publishers), default=0)
 
     def _on_lost_stream(self, stream: str) -> None:
         if stream == FACTS.name:
