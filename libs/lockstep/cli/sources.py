@@ -35,7 +35,7 @@ async def read_fleet(reach: Reach, out: Out) -> Fleet:
         BadInput: there are no facts and no kubeconfig.
     """
     try:
-        table = await _facts(reach)
+        table = await facts_of(reach)
     except Retry as e:
         out.note(f"No facts: {e}. Reading Kubernetes alone, Slurm as its pods' conditions show it.")
         return await _from_kube(reach, out)
@@ -68,7 +68,12 @@ def fleet_of(table: FactTable, settings: Settings) -> Fleet:
     )
 
 
-async def _facts(reach: Reach) -> FactTable:
+async def facts_of(reach: Reach) -> FactTable:
+    """All facts that NATS has.
+
+    Raises:
+        Retry: NATS cannot be reached, or does not tell them in time.
+    """
     connection = await reach.bus()
     table = FactTable()
     try:

@@ -1,0 +1,50 @@
+"""What `lockstep doctor` asks of one Slurm cluster."""
+
+from pathlib import Path
+
+from lockstep.base.clock import now
+from lockstep.cli import checks
+from lockstep.cli.checks import Check, fail, ok, warn
+from lockstep.cli.connect import Reach
+from lockstep.cli.examine_kube import clock_of
+from lockstep.runtime.settings import ClusterSettings
+
+
+async def cluster(reach: Reach, wanted: ClusterSettings) -> list[Check]:
+    """Key or token, version, whether its nodes can be read, and its clock."""
+    area = f"slurm {wanted.name}"
+    found = secret(area, wanted)
+    if any(check.level is checks.Level.FAIL for check in found):
+        return found
+    slurm = await reach.slurm(wanted.name)
+    ping = await slurm.ping()
+    found.append(checks.slurm_version(area, ping.version, ping.parser))
+    if ping.controllers_up == 0:
+        found.append(fail(area, "slurmrestd answers, but no slurmctld does", "start slurmctld"))
+        return found
+    nodes = await slurm.nodes()
+    count = len(nodes.nodes) if nodes else 0
+    if count:
+        found.append(ok(area, f"{count} nodes can be read at {wanted.url}"))
+    else:
+        found.append(warn(area, "it has no nodes", "is it the right cluster, and have the slurmds registered?"))
+    found.append(await clock_of(area, wanted.url))
+    return found
+
+
+def secret(area: str, wanted: ClusterSettings) -> list[Check]:
+    """The file with the key or token: readable, only by us, and not expired. Never shows what is in it."""
+    path = Path(wanted.key_file or wanted.token_file).expanduser()
+    field = "key_file" if wanted.key_file else "token_file"
+    try:
+        content = path.read_bytes()
+        mode = path.stat().st_mode
+    except OSError as e:
+        return [fail(area, f"{field} {path}: {e.strerror}", "give the file, and the right to read it")]
+    if not content.strip():
+        return [fail(area, f"{field} {path}: is empty", "put the key or token there")]
+    found = []
+    if mode & 0o007:
+        found.append(warn(area, f"{field} {path}: everybody on this machine can use it", f"chmod o= {path}"))
+    expiry = checks.token(area, content.decode("ascii", "replace"), now()) if wanted.token_file else None
+    return [*found, expiry] if expiry else found
