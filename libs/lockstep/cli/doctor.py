@@ -4,13 +4,15 @@ import asyncio
 from argparse import Namespace
 from collections.abc import Awaitable, Sequence
 
+from rich.text import Text
+
 from lockstep.base.errors import BadInput, LockstepError
 from lockstep.cli import examine_bus, examine_kube, examine_slurm
 from lockstep.cli.checks import Check, Level, fail, ok, warn
 from lockstep.cli.connect import Reach, settings_of
 from lockstep.cli.exits import Exit, Stop, code_of, lines_of
-from lockstep.cli.output import Out, document
-from lockstep.runtime.settings import Settings
+from lockstep.cli.output import STYLES, Out, document
+from lockstep.runtime.settings import ClusterSettings, Settings
 
 MEASURES = {
     Exit.UNREACHABLE: "is it running, and is there a way to it from here?",
@@ -31,17 +33,27 @@ async def run(args: Namespace) -> int:
         raise Stop(Exit.NOT_FOUND, f"cluster {args.cluster!r}: there is none of that name; the settings have {known}")
     async with Reach(settings) as reach:
         clusters = [c for c in settings.clusters if args.cluster in (None, c.name)]
-        work = [
-            guarded("kubernetes", examine_kube.server(reach)),
-            guarded("kubernetes", examine_kube.installed(reach)),
-            guarded("rights", examine_kube.rights(reach, clusters)),
-            guarded("budgets", examine_kube.budgets_over_workers(reach, clusters)),
-            guarded("neighbour", examine_kube.neighbour(reach)),
+        kube, *others = await asyncio.gather(
+            _kube(reach, clusters),
             *(guarded(f"slurm {c.name}", examine_slurm.cluster(reach, c)) for c in clusters),
             guarded("nats", examine_bus.bus(reach)),
-        ]
-        found = [check for checks in await asyncio.gather(*work) for check in checks]
+        )
+        found = [*kube, *(check for checks in others for check in checks)]
     return report(out, args.output, [*about_settings(settings), *found])
+
+
+async def _kube(reach: Reach, clusters: Sequence[ClusterSettings]) -> list[Check]:
+    """All about Kubernetes; nothing more once it cannot be reached."""
+    server = await guarded("kubernetes", examine_kube.server(reach))
+    if any(check.level is Level.FAIL for check in server):
+        return server
+    others = await asyncio.gather(
+        guarded("holds", examine_kube.installed(reach)),
+        guarded("rights", examine_kube.rights(reach, clusters)),
+        guarded("budgets", examine_kube.budgets_over_workers(reach, clusters)),
+        guarded("neighbour", examine_kube.neighbour(reach)),
+    )
+    return [*server, *(check for checks in others for check in checks)]
 
 
 async def guarded(area: str, work: Awaitable[list[Check]]) -> list[Check]:
@@ -70,8 +82,11 @@ def report(out: Out, form: str, checks: Sequence[Check]) -> int:
     if form == "json":
         out.raw(document({"kind": "CheckList", "items": checks}, "json"))
     else:
-        out.table(
-            ["LEVEL", "ABOUT", "FOUND"],
-            [[c.level.value, c.area, c.found + (f" → {c.do}" if c.do else "")] for c in checks],
-        )
+        width = max((len(check.area) for check in checks), default=0)
+        for check in checks:
+            out.line(
+                Text.assemble((f"{check.level:<5}", STYLES[check.level]), f" {check.area:<{width}}  {check.found}")
+            )
+            if check.do:
+                out.line(f"{'':<{width + 6}}  → {check.do}")
     return Exit.NO if any(c.level is Level.FAIL for c in checks) else Exit.OK

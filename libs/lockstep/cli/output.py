@@ -38,6 +38,8 @@ STYLES = {
 }
 """The colour of a word, by its first part in small letters."""
 NONE = "-"
+PIPE_WIDTH = 100_000
+"""Nothing is cut where no person looks."""
 
 
 class Out:
@@ -76,7 +78,7 @@ class Out:
             self.out.print(table)
             return
         with self.out.capture() as shown:
-            self.out.print(table, width=100_000)
+            self.out.print(table)
         self.raw("".join(line.rstrip() + "\n" for line in shown.get().splitlines()))
 
 
@@ -89,6 +91,7 @@ def _console(file: TextIO) -> Console:
         emoji=False,
         no_color=plain or "NO_COLOR" in os.environ,
         force_terminal=not plain,
+        width=PIPE_WIDTH if plain else None,
     )
 
 
