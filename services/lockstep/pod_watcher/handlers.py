@@ -157,12 +157,12 @@ class PodWatcher:
             self._lost_at = None
 
     def _lost(self, name: str, error: str, at: datetime) -> None:
-        self._missing[name] = error
+        self._missing[name] = told = f"{name}: {error}"
         if self._lost_at is None:
             self._lost_at = at
-            self._outage.down(f"{name}: {error}")
+            self._outage.down(told)
             mark = f"{SOURCE}:lost:{at.isoformat()}"
-            self._events.append(SourceLost(id=mark, at=at, source=SOURCE, of=SITE, error=f"{name}: {error}"))
+            self._events.append(SourceLost(id=mark, at=at, source=SOURCE, of=SITE, error=told))
             self._wake.set()
 
     async def _probe(self) -> NoReturn:
