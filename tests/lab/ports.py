@@ -1,6 +1,8 @@
 """The lab's addresses and ports in one table. Everything listens on loopback or on the lab's own bridge."""
 
+import re
 import socket
+import subprocess
 
 LOOPBACK = "127.0.0.1"
 
@@ -16,7 +18,7 @@ DNS_SERVICE = "10.145.0.10"
 
 ETCD = 12379
 ETCD_PEER = 12380
-API_SERVER = 16443
+API_SERVER = 26443
 CONTROLLER_MANAGER = 10257
 SCHEDULER = 10259
 KUBELET = 10250
@@ -35,7 +37,7 @@ def node_address(number: int) -> str:
 
 
 def taken(kubelets: bool) -> list[str]:
-    """Ports that somebody else listens on already, as ``address:port (what for)``."""
+    """Ports that somebody else listens on already, as ``port (what for) by whom``."""
     wanted = {
         "etcd": ETCD,
         "etcd peers": ETCD_PEER,
@@ -47,7 +49,14 @@ def taken(kubelets: bool) -> list[str]:
     }
     if kubelets:
         wanted |= {"kube-proxy": PROXY_HEALTH, "kube-proxy metrics": PROXY_METRICS, "CoreDNS health": DNS_HEALTH}
-    return [f"{LOOPBACK}:{port} ({what})" for what, port in wanted.items() if _in_use(port)]
+    return [f"{port} ({what}) by {_listener(port)}" for what, port in wanted.items() if _in_use(port)]
+
+
+def _listener(port: int) -> str:
+    """Name and pid of the process that listens there, as far as this user may know."""
+    answer = subprocess.run(["ss", "-Hltnp", f"sport = :{port}"], capture_output=True, text=True, check=False).stdout
+    match = re.search(r'"([^"]+)",pid=(\d+)', answer)
+    return f"{match[1]}, pid {match[2]}" if match else "another process"
 
 
 def _in_use(port: int) -> bool:
