@@ -1,0 +1,147 @@
+"""The mirror: a feed into a table, and who is told."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from lockstep.base.errors import Fatal
+from lockstep.bus.facts import FactFeed, FactSeen
+from lockstep.bus.ordered import CaughtUp, Reset
+from lockstep.contracts.facts import Fact, KubeNode, KubePod, SlurmNode
+from lockstep.fleet.facts import Touched
+from lockstep.fleet.mirror import MERGE_AT, Mirror
+
+W = ("main", "gpu-1")
+
+
+class Feed(FactFeed):
+    """A feed that says what the test says; `done` when the mirror has taken everything."""
+
+    def __init__(self) -> None:
+        self._queue: asyncio.Queue[FactSeen | CaughtUp | Reset | None] = asyncio.Queue()
+
+    async def say(self, *items: Fact | CaughtUp | Reset | None, trace: str = "") -> None:
+        """Says these, and waits until they were taken."""
+        for item in items:
+            self._queue.put_nowait(FactSeen(item, trace, 1) if isinstance(item, Fact) else item)
+        await self._queue.join()
+
+    async def items(self) -> AsyncIterator[FactSeen | CaughtUp | Reset]:
+        """What was said; None ends it."""
+        while (item := await self._queue.get()) is not None:
+            yield item
+            self._queue.task_done()
+
+
+@asynccontextmanager
+async def running() -> AsyncIterator[tuple[Mirror, Feed]]:
+    """A mirror that runs."""
+    feed = Feed()
+    mirror = Mirror(feed)
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(mirror.run())
+        yield mirror, feed
+        task.cancel()
+
+
+def node(name: str, base: str = "IDLE") -> SlurmNode:
+    """A Slurm node."""
+    return SlurmNode(cluster="main", name=name, base=base)
+
+
+async def test_it_is_ready_when_everything_was_told() -> None:
+    """Not before: half a fleet is no fleet."""
+    async with running() as (mirror, feed):
+        await feed.say(node("gpu-1"))
+        assert not mirror.ready.is_set()
+        await feed.say(CaughtUp())
+        assert mirror.ready.is_set()
+        assert mirror.table.slurm_nodes[W].base == "IDLE"
+
+
+async def test_a_reader_of_changes_first_hears_of_everything_then_of_each_burst_as_one() -> None:
+    """Many facts while it was busy are one item."""
+    async with running() as (mirror, feed):
+        await feed.say(node("gpu-1"), node("gpu-2"), CaughtUp())
+        changes = mirror.changes()
+        assert (await anext(changes)).workers == {W, ("main", "gpu-2")}
+        await feed.say(*(node("gpu-1", f"S{n}") for n in range(MERGE_AT * 2)), node("gpu-3"))
+        assert await anext(changes) == Touched(workers=frozenset({W, ("main", "gpu-3")}))
+        await changes.aclose()
+
+
+async def test_changes_wait_until_the_mirror_is_ready() -> None:
+    """Nobody decides on half of the facts."""
+    async with running() as (mirror, feed):
+        changes = mirror.changes()
+        async with asyncio.TaskGroup() as group:
+            first = group.create_task(anext(changes))
+            await feed.say(node("gpu-1"))
+            await asyncio.sleep(0.01)
+            assert not first.done()
+            await feed.say(CaughtUp())
+        assert first.result().workers == {W}
+        await changes.aclose()
+
+
+async def test_an_echo_wakes_nobody() -> None:
+    """The same fact again is no change; it is counted."""
+    async with running() as (mirror, feed):
+        await feed.say(node("gpu-1"), CaughtUp())
+        changes = mirror.changes()
+        await anext(changes)
+        async with asyncio.TaskGroup() as group:
+            second = group.create_task(anext(changes))
+            await feed.say(node("gpu-1"))
+            await asyncio.sleep(0.01)
+            assert not second.done()
+            assert mirror.dropped == 1
+            await feed.say(node("gpu-1", "DOWN"))
+        assert second.result().workers == {W}
+        await changes.aclose()
+
+
+async def test_a_lost_stream_empties_it_and_names_everybody_once_it_is_ready_again() -> None:
+    """Nothing is decided in between."""
+    async with running() as (mirror, feed):
+        await feed.say(node("gpu-1"), node("gpu-2"), CaughtUp())
+        changes = mirror.changes()
+        await anext(changes)
+        await feed.say(Reset("deleted"))
+        assert not mirror.ready.is_set()
+        assert len(mirror.table) == 0
+        await feed.say(CaughtUp(), node("gpu-2"))
+        assert (await anext(changes)).workers == {W, ("main", "gpu-2")}
+        await changes.aclose()
+
+
+async def test_callbacks_hear_each_change_with_what_was_before() -> None:
+    """In order, news only."""
+    heard: list[tuple[str, str]] = []
+    async with running() as (mirror, feed):
+        mirror.on_change.append(
+            lambda before, after: heard.append((getattr(before, "base", "-"), getattr(after, "base", "-")))
+        )
+        await feed.say(node("gpu-1"), node("gpu-1"), node("gpu-1", "DOWN"))
+    assert heard == [("-", "IDLE"), ("IDLE", "DOWN")]
+
+
+async def test_the_trace_of_the_newest_fact_about_a_worker_is_kept() -> None:
+    """Also the one that came with its Kubernetes node, where the worker has none of its own."""
+    async with running() as (mirror, feed):
+        await feed.say(KubePod(cluster="main", worker="gpu-1", namespace="s", name="p", node="host-1"))
+        await feed.say(KubeNode(name="host-1"), trace="00-a")
+        assert mirror.trace_of(W) == "00-a"
+        await feed.say(node("gpu-1"), trace="00-b")
+        assert mirror.trace_of(W) == "00-b"
+        assert mirror.trace_of(("main", "other")) == ""
+
+
+async def test_a_feed_that_ends_is_fatal() -> None:
+    """A mirror that stands still must not look alive."""
+    feed = Feed()
+    feed._queue.put_nowait(None)
+    with pytest.raises(Fatal, match="ended"):
+        await Mirror(feed).run()
