@@ -12,8 +12,8 @@ from lockstep.base.clock import now
 from lockstep.cli import checks
 from lockstep.cli.checks import Check, fail, ok, warn
 from lockstep.cli.connect import Reach
+from lockstep.cli.kube_only import WORKERS
 from lockstep.cli.rights import LEASE_RIGHTS, RIGHTS, Right
-from lockstep.cli.sources import WORKERS
 from lockstep.cli.who import whoami
 from lockstep.contracts.hold import GROUP, VERSION
 from lockstep.contracts.policy import Protect

@@ -9,16 +9,9 @@ from lockstep.cli import choose
 from lockstep.cli.connect import Reach
 from lockstep.cli.exits import Exit
 from lockstep.cli.output import NONE, Out, ago, show
+from lockstep.cli.rows import ClusterRow, HoldRow, cluster_rows, hold_rows
 from lockstep.cli.sources import read_fleet
-from lockstep.cli.view import (
-    ClusterRow,
-    Fleet,
-    HoldRow,
-    WorkerView,
-    cluster_rows,
-    hold_rows,
-    worker_view,
-)
+from lockstep.cli.view import Fleet, WorkerView, worker_view
 from lockstep.fleet.worker import Worker
 
 Labels = Callable[[Mapping[str, str]], bool]
@@ -90,7 +83,7 @@ def _worker_columns(*, several: bool, ages: bool) -> Callable[[WorkerView, bool]
             "DRAIN": drain_of(view),
             "NODE": view.node,
             **(more if wide else {}),
-            "REASON": view.words,
+            "REASON": reason_of(view),
         }
 
     return columns
@@ -107,9 +100,14 @@ def held_by(view: WorkerView) -> str:
 def drain_of(view: WorkerView) -> str:
     """How far the drain is, and how many jobs it waits for."""
     if view.in_service:
-        return NONE
+        return "lifting" if view.ours else NONE
     jobs = len(view.waiting_for)
     return f"{view.progress}" + (f" ({jobs} job{'s' if jobs != 1 else ''})" if jobs else "")
+
+
+def reason_of(view: WorkerView) -> str:
+    """The words that both systems show; without a hold, what the worker's return waits for."""
+    return f"waits: {view.not_ready}" if view.in_service and view.ours and view.not_ready else view.words
 
 
 def _hold_columns(now: datetime) -> Callable[[HoldRow, bool], dict[str, str]]:

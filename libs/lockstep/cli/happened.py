@@ -45,7 +45,8 @@ def said(event: e.Event) -> str:  # noqa: C901, PLR0912  one case an event
         case e.ForeignDrainRespected():
             return f"somebody else's drain is left alone: {_hold(event.hold)}"
         case e.DrainProgressed():
-            waits = f", waits for {len(event.waiting_for)} jobs" if event.waiting_for else ""
+            jobs = len(event.waiting_for)
+            waits = f", waits for {jobs} job{'s' if jobs > 1 else ''}" if jobs else ""
             return f"drain {event.before} → {event.after}{waits}" + _because(event.why_not)
         case e.DrainActed():
             return f"{event.act} of jobs {', '.join(map(str, event.jobs))}"

@@ -9,7 +9,8 @@ from lockstep.bus.publisher import Publisher
 from lockstep.cli.connect import Reach
 from lockstep.cli.exits import Exit, Stop
 from lockstep.cli.output import Out
-from lockstep.cli.view import HoldRow, WorkerView
+from lockstep.cli.rows import HoldRow
+from lockstep.cli.view import WorkerView
 from lockstep.contracts.common import WorkerRef
 from lockstep.contracts.events import HoldOverridden
 from lockstep.contracts.facts import HoldView

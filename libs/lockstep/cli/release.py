@@ -9,11 +9,13 @@ from lockstep.cli import choose
 from lockstep.cli.connect import Reach
 from lockstep.cli.exits import Exit, Stop
 from lockstep.cli.get import hold_names
+from lockstep.cli.kube_only import with_holds_of_now
 from lockstep.cli.order import faults_of_text
 from lockstep.cli.output import Out
 from lockstep.cli.override import Override, Target, end, record
+from lockstep.cli.rows import HoldRow, hold_rows
 from lockstep.cli.sources import read_fleet
-from lockstep.cli.view import Fleet, HoldRow, WorkerView, hold_rows, worker_view
+from lockstep.cli.view import Fleet, WorkerView, worker_view
 from lockstep.cli.who import whoami
 from lockstep.cli.why import ending
 from lockstep.contracts.facts import KubeHold
@@ -57,7 +59,7 @@ async def run(args: Namespace) -> int:
         raise BadInput(faults)
     out = Out()
     async with Reach.of(args) as reach:
-        fleet = await read_fleet(reach, out)
+        fleet = await with_holds_of_now(reach, await read_fleet(reach, out))
         sight = Sight.of(fleet, choose.clusters(fleet, args.cluster), await whoami(reach))
         rows = [row for word in args.names for row in meant(word, sight, all_mine=args.all_mine)]
         targets = {(row.cluster, row.id): sight.target(row) for row in rows}

@@ -1,7 +1,6 @@
 """What is shown of workers, holds and clusters: plain rows made from the facts. Pure."""
 
 import re
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -10,17 +9,19 @@ from typing import Literal
 import msgspec
 
 from lockstep.contracts.common import Aware
-from lockstep.contracts.facts import SITE, HoldView, KubeHold, Progress
+from lockstep.contracts.facts import SITE, HoldView, Progress
 from lockstep.contracts.hold import HoldClass, JobBrief
 from lockstep.contracts.policy import Policy
 from lockstep.fleet import holds as hold_rules
 from lockstep.fleet.drained import why_not_drained
 from lockstep.fleet.facts import FactTable
 from lockstep.fleet.pairing import Site, pair
+from lockstep.fleet.ready import why_not_ready
 from lockstep.fleet.worker import Worker, is_fresh
-from lockstep.slurm import states
+from lockstep.slurm import reasons, states
 
-_ORDER = {each: i for i, each in enumerate(HoldClass)}
+ORDER = {each: i for i, each in enumerate(HoldClass)}
+"""Which class of hold is named first."""
 
 
 class Cluster(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,6 +66,10 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
     holds: list[HoldView]
     why_not: str
     """Why a held worker is not drained yet."""
+    not_ready: str
+    """Why it could not come back now, were no hold standing. Empty: it could."""
+    ours: bool
+    """The DRAIN that Slurm shows is Lockstep's; without a hold it is being lifted."""
     waiting_for: list[JobBrief]
     deadline: Aware | None
     node: str
@@ -78,34 +83,6 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
     gres_used: str
     stale: list[str]
     """The sources that were not read recently enough to be acted upon."""
-
-
-class HoldRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One hold, wherever it lives, with the workers that it keeps out."""
-
-    id: str
-    cluster: str
-    hold_class: HoldClass = msgspec.field(name="class")
-    owner: str
-    reason: str
-    phase: str
-    """pending, draining, drained, overdue, expired or refused."""
-    since: Aware | None
-    until: Aware | None
-    workers: list[str]
-    fault: str = ""
-    """Why it cannot be used."""
-
-
-class ClusterRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One cluster in numbers."""
-
-    name: str
-    namespace: str
-    workers: int
-    held: int
-    phases: dict[str, int]
-    stale: list[str]
 
 
 def worker_view(worker: Worker, fleet: Fleet) -> WorkerView:
@@ -123,6 +100,8 @@ def worker_view(worker: Worker, fleet: Fleet) -> WorkerView:
         words=hold_rules.words(holds, slurm.reason if slurm else ""),
         holds=holds,
         why_not=why_not,
+        not_ready=why_not_ready(worker, fleet.policy, fleet.now),
+        ours=slurm is not None and states.is_drain(slurm.base, slurm.flags) and reasons.is_ours(slurm.reason),
         waiting_for=[job.brief for job in worker.jobs] if holds else [],
         deadline=min(
             (h.deadline for h in holds if h.deadline), default=desired.deadline if desired and holds else None
@@ -143,7 +122,7 @@ def holds_on(worker: Worker, fleet: Fleet) -> list[HoldView]:
     """The holds that stand: those decided on, and those seen now. A source that cannot be read ends none."""
     found = {h.id: h for h in hold_rules.standing(worker, fleet.policy, fleet.now)}
     decided = {h.id: h for h in worker.desired.holds} if worker.desired else {}
-    return sorted((found | decided).values(), key=lambda h: (_ORDER[h.hold_class], h.id))
+    return sorted((found | decided).values(), key=lambda h: (ORDER[h.hold_class], h.id))
 
 
 def _progress(worker: Worker, holds: Sequence[HoldView], fleet: Fleet) -> tuple[Progress, str]:
@@ -163,78 +142,6 @@ def stale(worker: Worker, fleet: Fleet) -> list[str]:
     """The sources of this worker that are too old to be acted upon."""
     as_of = {"kube": worker.kube_as_of, "slurm": worker.slurm_as_of}
     return [name for name, at in as_of.items() if not is_fresh(at, fleet.now, fleet.policy.stale_after_s)]
-
-
-def hold_rows(fleet: Fleet, views: Sequence[WorkerView], clusters: Sequence[str]) -> list[HoldRow]:
-    """All holds of these clusters: first those that keep a worker out, then those that select nobody."""
-    held: dict[tuple[str, str], list[WorkerView]] = {}
-    shapes: dict[tuple[str, str], HoldView] = {}
-    for view in views:
-        for hold in view.holds:
-            held.setdefault((view.cluster, hold.id), []).append(view)
-            shapes[view.cluster, hold.id] = hold
-    rows = [_row(cluster, shapes[cluster, ident], workers) for (cluster, ident), workers in held.items()]
-    for cluster in clusters:
-        rows += [
-            _idle_row(h, fleet.now)
-            for h in fleet.table.holds[cluster].values()
-            if (cluster, hold_rules.hold_id(h)) not in held
-        ]
-    return sorted(rows, key=lambda row: (row.cluster, _ORDER[row.hold_class], row.id))
-
-
-def _row(cluster: str, hold: HoldView, workers: Sequence[WorkerView]) -> HoldRow:
-    rank = [Progress.OVERDUE, Progress.WAITING, Progress.DRAINING, Progress.DRAINED, Progress.NONE]
-    worst = min((w.progress for w in workers), key=rank.index)
-    return HoldRow(
-        id=hold.id,
-        cluster=cluster,
-        hold_class=hold.hold_class,
-        owner=hold.owner,
-        reason=hold.reason,
-        phase=worst.value,
-        since=hold.since,
-        until=hold.until,
-        workers=[w.name for w in workers],
-    )
-
-
-def _idle_row(hold: KubeHold, now: datetime) -> HoldRow:
-    faults = hold_rules.faults(hold)
-    return HoldRow(
-        id=hold_rules.hold_id(hold),
-        cluster=hold.cluster,
-        hold_class=hold.spec.hold_class if hold.spec else HoldClass.MANUAL,
-        owner=hold.owner,
-        reason=hold.spec.reason if hold.spec else "",
-        phase="refused" if faults else "expired" if hold_rules.is_expired(hold, now) else "pending",
-        since=hold.created_at,
-        until=hold.spec.expires_at if hold.spec else None,
-        workers=[],
-        fault="; ".join(faults),
-    )
-
-
-def cluster_rows(fleet: Fleet, views: Sequence[WorkerView], clusters: Sequence[str]) -> list[ClusterRow]:
-    """The clusters in numbers, also those without workers."""
-    spaces = {c.name: c.namespace for c in fleet.clusters}
-    rows = []
-    for name in clusters:
-        mine = [v for v in views if v.cluster == name]
-        phases = Counter(v.phase for v in mine)
-        rows.append(
-            ClusterRow(
-                name=name,
-                namespace=spaces.get(name, ""),
-                workers=len(mine),
-                held=sum(not v.in_service for v in mine),
-                phases={phase.value: phases[phase.value] for phase in states.NodePhase},
-                stale=[
-                    text for source, of, text in old_sources(fleet) if of == name or (of == SITE and source == "kube")
-                ],
-            )
-        )
-    return rows
 
 
 def old_sources(fleet: Fleet) -> list[tuple[str, str, str]]:

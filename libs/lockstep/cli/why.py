@@ -16,10 +16,8 @@ from lockstep.contracts.common import Aware
 from lockstep.contracts.facts import HoldView
 from lockstep.contracts.hold import DrainPolicy
 from lockstep.fleet.pairing import pair
-from lockstep.fleet.ready import why_not_ready
 from lockstep.fleet.worker import Worker
 from lockstep.kube import keys
-from lockstep.slurm import reasons, states
 
 
 class Ending(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,10 +31,6 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that `why` knows."""
 
     worker: WorkerView
-    not_ready: str
-    """Why it could not come back now, were no hold standing; empty: it could."""
-    ours: bool
-    """The DRAIN in Slurm is Lockstep's."""
     endings: list[Ending]
     sources: dict[str, Aware | None]
     """When each source was last known to be complete."""
@@ -60,11 +54,8 @@ async def run(args: Namespace) -> int:
 def explain(worker: Worker, fleet: Fleet) -> Answer:
     """What is known about a worker."""
     view = worker_view(worker, fleet)
-    slurm = worker.slurm
     return Answer(
         worker=view,
-        not_ready=why_not_ready(worker, fleet.policy, fleet.now),
-        ours=slurm is not None and states.is_drain(slurm.base, slurm.flags) and reasons.is_ours(slurm.reason),
         endings=[Ending(id=hold.id, by=ending(hold)) for hold in view.holds],
         sources={"kube": worker.kube_as_of, "slurm.node": worker.slurm_as_of, "slurm.job": worker.jobs_as_of},
     )
@@ -108,7 +99,7 @@ def story(answer: Answer, fleet: Fleet) -> Iterator[str]:
         yield "Drain:"
         yield from _drain(view, fleet)
     yield "Way back:"
-    yield f"  {_way_back(answer)}"
+    yield f"  {_way_back(view)}"
     ages = (f"{name} {ago(at, fleet.now) + ' ago' if at else 'never'}" for name, at in answer.sources.items())
     yield f"Read: {', '.join(ages)}" + (
         " (Slurm only as the pod's conditions show it)" if fleet.source == "kubernetes" else ""
@@ -119,7 +110,7 @@ def _headline(answer: Answer) -> str:
     view = answer.worker
     if view.holds:
         return f"out of service, {view.progress}, {len(view.holds)} hold{'s' if len(view.holds) > 1 else ''}"
-    return "no hold stands, its drain is being lifted" if answer.ours else "in service"
+    return "no hold stands, its drain is being lifted" if view.ours else "in service"
 
 
 def _kube(view: WorkerView) -> str:
@@ -152,8 +143,9 @@ def _drain(view: WorkerView, fleet: Fleet) -> Iterator[str]:
         yield f"  waits for job {job.id}: {job.state} of {job.user or 'unknown'} in {job.partition or 'unknown'}{ends}"
 
 
-def _way_back(answer: Answer) -> str:
-    if answer.worker.in_service and not answer.ours:
-        return "it is in service" + (f"; {answer.not_ready}" if answer.not_ready else "")
-    wait = answer.not_ready or "nothing else; it then comes back by itself"
-    return f"when no hold stands; {wait}" if answer.worker.holds else f"waits for: {wait}"
+def _way_back(view: WorkerView) -> str:
+    if view.holds:
+        return f"when no hold stands; and {view.not_ready}" if view.not_ready else "when no hold stands"
+    if view.ours:
+        return f"waits: {view.not_ready}" if view.not_ready else "now: nothing else is waited for"
+    return "it is in service"
