@@ -29,7 +29,7 @@ class User:
 
 
 SLURM: Final = User(name="slurm", uid=64030)
-"""Debian's own number for SlurmUser; a test of the build fails if Debian changes it."""
+"""Debian's own number for SlurmUser; the build fails if Debian changes it."""
 REST: Final = User(name="slurmrest", uid=64031)
 """slurmrestd refuses to run as root or as SlurmUser."""
 RESEARCHER: Final = User(name="researcher", uid=2001)
@@ -56,14 +56,13 @@ def slurm_rootfs(version: str) -> Path:
     Raises KeyError for a version that no suite ships, RuntimeError with its output when a package tool fails; a failed
     build leaves nothing.
     """
-    suite = SUITES[version]
-    tree = CACHE / f"slurm-{version}-{suite}"
+    tree = CACHE / f"slurm-{version}-{SUITES[version]}"
     tree.parent.mkdir(parents=True, exist_ok=True)
     with _one_builder(tree), tempfile.TemporaryDirectory(prefix=f".{tree.name}-", dir=tree.parent) as scratch:
         if not tree.exists():
             new = Path(scratch, "root")
             try:
-                _build(suite, new)
+                _build(version, new)
             finally:
                 # A killed debootstrap leaves its /proc, into which the removal of the scratch folder must not go.
                 unmount_below(new)
@@ -114,7 +113,8 @@ def mounts_below(folder: Path) -> list[Path]:
     return [point for point in points if point.is_relative_to(folder)]
 
 
-def _build(suite: str, root: Path) -> None:
+def _build(version: str, root: Path) -> None:
+    suite = SUITES[version]
     # An older Debian's debootstrap does not know the newer suites' names; one script serves them all.
     script = "/usr/share/debootstrap/scripts/sid"
     _run("debootstrap", "--variant=minbase", "--include=ca-certificates", suite, str(root), mirror(), script)
@@ -125,6 +125,8 @@ def _build(suite: str, root: Path) -> None:
     inside = ("chroot", str(root))
     _run(*inside, "apt-get", "-o", "Acquire::Check-Valid-Until=false", "update", "-q")
     _run(*inside, "apt-get", "install", "-q", "-y", "--no-install-recommends", *_PACKAGES)
+    if version not in (ships := _run(*inside, "slurmctld", "-V")):
+        raise LookupError(f"Debian's {suite} does not ship Slurm {version} any more, but {ships.strip()}")
     if _run(*inside, "id", "-u", SLURM.name).strip() != str(SLURM.uid):
         raise LookupError(f"{suite} gives the user {SLURM.name} another number than {SLURM.uid}")
     for user in (REST, RESEARCHER):

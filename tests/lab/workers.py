@@ -38,7 +38,7 @@ class Workers:
     def image(self) -> Path:
         """Archive of the image with the cluster's version of slurmd; made once, to be loaded on every node."""
         root = slurm_rootfs(self._slurm.version)
-        return image_from_rootfs(root, image_tag(self._slurm.version), key=root.name)
+        return image_from_rootfs(root, image_tag(self._slurm.version))
 
     def create(self, count: int, timeout_s: float = 180) -> list[str]:
         """Makes so many workers, more or fewer than before; returns their names when they are Ready and IDLE."""
