@@ -77,8 +77,8 @@ def _why_protected(worker: Worker, policy: Policy, now: datetime, *, protected: 
     """
     drained = (why_not_drained if protected else why_not_closed)(worker, policy, now)
     slurm = worker.slurm
-    if policy.protect is ProtectPolicy.BUSY and slurm is not None and drained:
-        idle = not why_not_idle(slurm, policy) and not worker.jobs
+    if policy.protect is ProtectPolicy.BUSY:
+        idle = slurm is not None and not why_not_idle(slurm, policy) and not worker.jobs
         return "" if idle and is_fresh(worker.slurm_as_of, now, policy.stale_after_s) else drained
     now_so = believed(worker)
     if now_so is not None and not states.is_drain(now_so.base, now_so.flags):
