@@ -99,7 +99,8 @@ class EmbeddedNats:
             except TimeoutError:
                 self._process.kill()
                 await self._process.wait()
-        (self._dir / "nats.url").unlink(missing_ok=True)
+        for name in ("nats.url", "nats.pid"):
+            (self._dir / name).unlink(missing_ok=True)
         if self._lock is not None:
             self._lock.close()
             self._lock = None

@@ -70,10 +70,10 @@ class Health:
         app.router.add_get("/livez", self._livez)
         app.router.add_get("/readyz", self._readyz)
         app.router.add_get("/metrics", self._metrics)
-        runner = web.AppRunner(app, access_log=None, handle_signals=False)
+        runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=1)
         await runner.setup()
         try:
-            site = web.TCPSite(runner, settings.host, settings.port, shutdown_timeout=1)
+            site = web.TCPSite(runner, settings.host, settings.port)
             try:
                 await site.start()
             except OSError as e:

@@ -38,6 +38,8 @@ from lockstep.slurm.port import SlurmApi
 
 GRACE_S = 10.0
 """For everything to end after SIGTERM."""
+LOST_PAUSE_S = 0.5
+"""After a service failed because its lease had run out; the election notices within that time or the next."""
 FORGIVEN_AFTER_S = 600.0
 """A service that ran so long has its restarts back."""
 
@@ -186,6 +188,9 @@ class Process:
                 try:
                     await self._term(service, shared, leadership)
                 except Exception as error:
+                    if not leadership.holds(monotonic()):
+                        await asyncio.sleep(LOST_PAUSE_S)
+                        continue
                     attempt = 0 if monotonic() - started > FORGIVEN_AFTER_S else attempt
                     if attempt >= self._restarts or any(isinstance(e, Fatal | BadInput) for e in leaves(error)):
                         raise
