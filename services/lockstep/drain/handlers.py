@@ -18,6 +18,7 @@ from lockstep.fleet.drained import WAITS_FOR_A_READ
 from lockstep.fleet.facts import FactTable, Touched
 from lockstep.fleet.holds import hold_id
 from lockstep.fleet.pairing import Site, pair, workers_on
+from lockstep.fleet.sources import Returns
 
 
 class Wanted(NamedTuple):
@@ -36,6 +37,7 @@ class Drains:
         self._clusters = frozenset(clusters)
         self._policy = policy
         self._seen_holds: dict[str, Mapping[str, KubeHold]] = {}
+        self._returns = Returns(policy.stale_after_s)
         self._waiting: set[WorkerKey] = set()
         """Workers whose drain needs another read, which no fact announces."""
         self._due: dict[WorkerKey, datetime] = {}
@@ -64,6 +66,7 @@ class Drains:
             keys.update(workers_on(self._table, node, self._clusters, self._site))
         for cluster in touched.clusters & self._clusters:
             keys.update(self._touched_in(cluster))
+        keys.update(self._returns.workers(self._table, touched.sources))
         read = {cluster for _, cluster in touched.sources}
         keys.update(key for key in self._waiting if key[0] in read)
         return keys

@@ -14,6 +14,7 @@ from lockstep.contracts.facts import Wrote
 from lockstep.contracts.policy import Protect
 from lockstep.fleet.facts import Touched
 from lockstep.fleet.pairing import workers_on
+from lockstep.fleet.sources import Returns
 from lockstep.kube import keys
 from lockstep.kube.errors import KubeError
 from lockstep.reconciler.handlers import Reconciler
@@ -57,6 +58,7 @@ class ReconcilerTasks:
         )
         self._news: tuple[list[Wrote], list[Event]] = ([], [])
         self._wake = asyncio.Event()
+        self._returns = Returns(ports.settings.policy.stale_after_s)
         self._waiting: set[WorkerKey] = set()
         """Workers to look at with the next heartbeat of their Slurm."""
         self._errors: dict[Key, str] = {}
@@ -77,6 +79,7 @@ class ReconcilerTasks:
         nodes = set(touched.nodes)
         for node in touched.nodes:
             workers.update(workers_on(self._table, node, self._clusters, self._site))
+        workers |= self._returns.workers(self._table, touched.sources)
         read = {cluster for _, cluster in touched.sources}
         workers.update(key for key in self._waiting if key[0] in read)
         for key in workers:
