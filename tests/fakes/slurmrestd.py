@@ -117,6 +117,11 @@ class FakeSlurmrestd:
         self.posted: list[dict[str, Any]] = []
         """The bodies of `POST nodes/`."""
         self.headers: list[dict[str, str]] = []
+        self.queries: dict[str, dict[str, str]] = {}
+        """The query of the last request of each kind."""
+        self.most_at_once = 0
+        """The most requests that were being answered at one time."""
+        self._at_once = 0
         self.slurmctld_up = True
         self.url = ""
         self._faults: list[Fault] = []
@@ -132,6 +137,10 @@ class FakeSlurmrestd:
     def fail(self, *faults: Fault) -> None:
         """Fail so, in this order, from now on."""
         self._faults.extend(faults)
+
+    def age(self, what: str, seconds: int) -> None:
+        """The last change of nodes (or jobs) was so long ago."""
+        self._changed[what] = self._now() - seconds
 
     def touch(self, what: str = "nodes") -> None:
         """Nodes (or jobs) changed now."""
@@ -154,27 +163,33 @@ class FakeSlurmrestd:
     async def __aenter__(self) -> Self:
         app = web.Application(middlewares=[self._middleware])
         app.router.add_route("*", "/{tail:.*}", self._answer)
-        self._runner = web.AppRunner(app, shutdown_timeout=0.1)
-        await self._runner.setup()
+        self.runner = web.AppRunner(app, shutdown_timeout=0.1)
+        await self.runner.setup()
         listener = socket.create_server(("127.0.0.1", 0))
-        await web.SockSite(self._runner, listener).start()
+        await web.SockSite(self.runner, listener).start()
         self.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self._runner.cleanup()
+        await self.runner.cleanup()
         self._folder.cleanup()
 
     # ---- what happens to a request
 
     @web.middleware
     async def _middleware(self, request: web.Request, handler: Any) -> web.StreamResponse:
-        _, _, parser, *rest = [*request.path.split("/", 3), "", ""]
-        route = _route("/".join(part for part in rest if part))
-        call = f"{request.method} {route}"
+        self._at_once += 1
+        self.most_at_once = max(self.most_at_once, self._at_once)
+        try:
+            return await self._misbehave(request, handler)
+        finally:
+            self._at_once -= 1
+
+    async def _misbehave(self, request: web.Request, handler: Any) -> web.StreamResponse:
+        call = f"{request.method} {_place(request)[1]}"
         self.calls.append(call)
         self.headers.append(dict(request.headers))
-        request["parser"], request["route"] = parser, route
+        self.queries[call] = dict(request.query)
         fault = next((fault for fault in self._faults if fault.times > 0 and fault.on in {"*", call}), None)
         if fault is None:
             return await handler(request)
@@ -191,7 +206,7 @@ class FakeSlurmrestd:
         return usual
 
     async def _answer(self, request: web.Request) -> web.Response:
-        parser, route = request["parser"], request["route"]
+        parser, route = _place(request)
         if parser not in self.release.parsers:
             return _nowhere()
         token = request.headers.get("X-SLURM-USER-TOKEN")
@@ -382,9 +397,11 @@ async def fake_slurm(*nodes: str, release: Release = NEW) -> AsyncIterator[FakeS
         yield slurm
 
 
-def _route(path: str) -> str:
+def _place(request: web.Request) -> tuple[str, str]:
+    """The parser of the address, and the rest of it without names."""
+    parser, _, path = request.path.removeprefix("/slurm/").partition("/")
     head, _, tail = path.partition("/")
-    return f"{head}/{{name}}" if head in {"node", "job"} and tail else path
+    return parser, f"{head}/{{name}}" if head in {"node", "job"} and tail else path
 
 
 def _job(job: FakeJob) -> dict[str, Any]:
