@@ -22,7 +22,7 @@ from lockstep.kube.client import KubeClient
 from lockstep.runtime.embedded import EmbeddedNats, embedded_address, embedded_nats
 from lockstep.runtime.health import Health
 from lockstep.runtime.ports import Leadership, Ports
-from lockstep.runtime.service import Alone, Process, Service, leaves
+from lockstep.runtime.process import Alone, Process, Service, leaves
 from lockstep.runtime.settings import ClusterSettings, HealthSettings, KubeSettings, LeaseSettings, Settings
 from tests.fakes.nats import connected
 

@@ -1,60 +1,29 @@
-"""How services run: signals, tasks, leadership, restarts, and an end in order. The only place with any of these."""
+"""How services run: settings, signals, and an end in order. The only place with signal handlers."""
 
 import argparse
 import asyncio
-import os
 import signal
-import socket
 import sys
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack
-from functools import partial
+from collections.abc import Sequence
 from importlib.metadata import version
-from typing import Any, NoReturn
 
-import msgspec
 import structlog
 
-from lockstep.base.backoff import backoff
-from lockstep.base.clock import monotonic, now
-from lockstep.base.errors import BadInput, Fatal, Retry
-from lockstep.bus.connection import Connection
-from lockstep.bus.facts import FactFeed
-from lockstep.bus.publisher import Publisher
-from lockstep.bus.streams import StreamKeeper, ensure
-from lockstep.contracts.subjects import FACTS
-from lockstep.fleet.facts import family_of
-from lockstep.fleet.mirror import Mirror
-from lockstep.kube import lease
-from lockstep.kube.client import KubeClient
-from lockstep.runtime.embedded import embedded_nats
+from lockstep.base.errors import BadInput, Fatal
 from lockstep.runtime.health import Health
 from lockstep.runtime.load import load
-from lockstep.runtime.metrics import LEADING, RESTARTS, SOURCE_AGE
-from lockstep.runtime.ports import Leadership, Ports, open_bus, open_kube, open_slurm
+from lockstep.runtime.process import Process, Service, leaves
 from lockstep.runtime.settings import Settings
-from lockstep.runtime.telemetry import current_traceparent, setup_logging, setup_tracing
-from lockstep.slurm.port import SlurmApi
+from lockstep.runtime.telemetry import setup_logging, setup_tracing
+
+__all__ = ["Service", "main", "run_services", "run_to_the_end"]
 
 GRACE_S = 10.0
 """For everything to end after SIGTERM."""
-LOST_PAUSE_S = 0.5
-"""After a service failed because its lease had run out; the election notices within that time or the next."""
-FORGIVEN_AFTER_S = 600.0
-"""A service that ran so long has its restarts back."""
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 log = structlog.get_logger()
-
-
-class Service(msgspec.Struct, frozen=True, kw_only=True):
-    """A service: what it is called, whose facts it alone writes, and what it does."""
-
-    name: str
-    family: str
-    """`kube`, `slurm`, `drain` or `reconciler`: the facts that it alone writes; its bus knows what they last were."""
-    run: Callable[[Ports], Awaitable[None]]
-    """Called when this process becomes the one that acts; cancelled when it no longer is, and at the end. Never
-    returns by itself. A cancellation must let running writes end and then go on as CancelledError."""
 
 
 def main(*services: Service, argv: Sequence[str] | None = None) -> int:
@@ -105,12 +74,16 @@ async def run_services(
     health = Health()
     stop = asyncio.Event()
 
+    loop = asyncio.get_running_loop()
+
     def end() -> None:
+        """The first signal ends in order; a second one ends at once, as it does by default."""
         health.stopping = True
         stop.set()
+        for number in _SIGNALS:
+            loop.remove_signal_handler(number)
 
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in _SIGNALS:
         loop.add_signal_handler(number, end)
     async with asyncio.TaskGroup() as group:
         process = Process(settings, name, health, restarts)
@@ -123,214 +96,3 @@ async def run_services(
             work.cancel()
             await asyncio.wait({work}, timeout=GRACE_S)
     log.info("Stopped")
-
-
-class Process:
-    """What the services of one process share."""
-
-    def __init__(self, settings: Settings, name: str, health: Health, restarts: int) -> None:
-        self._settings = settings
-        self._name = name
-        self._health = health
-        self._restarts = restarts
-        self._publishers: set[Publisher] = set()
-        self._lost_facts = asyncio.Event()
-
-    async def run(self, services: Sequence[Service], *, embedded: bool) -> None:
-        """Opens everything in order, runs, and closes in reverse."""
-        settings, health = self._settings, self._health
-        async with AsyncExitStack() as stack:
-            health.need("start", lambda: "waits for NATS")
-            url = await stack.enter_async_context(health.serving(settings.health))
-            log.info("Starting", version=version("slurm-lockstep"), url=url)
-            server = None
-            if embedded and not settings.nats.url:
-                server = await stack.enter_async_context(embedded_nats(settings.data_path))
-            kube = await stack.enter_async_context(open_kube(settings))
-            slurm = await stack.enter_async_context(open_slurm(settings))
-            address = server.address if server else None
-            connection = await stack.enter_async_context(open_bus(settings, self._name, address=address))
-            async with asyncio.TaskGroup() as group:
-                if server is not None:
-                    self._start(group, "embedded-nats", server.run())
-                self._start(group, "nats", connection.run())
-                await _until_done(partial(ensure, connection))
-                mirror = Mirror(FactFeed(connection))
-                keeper = StreamKeeper(connection, self._on_lost_stream, acknowledged=self._acknowledged)
-                self._start(group, "streams", keeper.run())
-                self._start(group, "mirror", mirror.run())
-                self._start(group, "republish", self._republish())
-                health.need("start", lambda: "")
-                health.need("nats", lambda: "" if connection.up.is_set() else f"away for {connection.away_s():.0f} s")
-                health.need("mirror", lambda: "" if mirror.ready.is_set() else "is being read")
-                health.observe(partial(_show_ages, mirror))
-                for service in services:
-                    shared = _Shared(kube, slurm, connection, mirror, keeper)
-                    self._start(group, service.name, self._serve(service, shared))
-
-    def _start(self, group: asyncio.TaskGroup, task: str, work: Awaitable[Any]) -> None:
-        """Runs `work` as a task whose end is the end of all."""
-
-        async def guarded() -> NoReturn:
-            await work
-            raise Fatal(f"{task} ended by itself")
-
-        group.create_task(guarded(), name=task)
-
-    async def _serve(self, service: Service, shared: "_Shared") -> None:
-        """One service: waits until it may act, runs it until it may not, and so on."""
-        leadership = self._leadership(service, shared.kube)
-        async with asyncio.TaskGroup() as group:
-            self._start(group, f"{service.name}-lease", leadership.run())
-            attempt = 0
-            while True:
-                started = monotonic()
-                try:
-                    await self._term(service, shared, leadership)
-                except Exception as error:
-                    if not leadership.holds(monotonic()):
-                        await asyncio.sleep(LOST_PAUSE_S)
-                        continue
-                    attempt = 0 if monotonic() - started > FORGIVEN_AFTER_S else attempt
-                    if attempt >= self._restarts or any(isinstance(e, Fatal | BadInput) for e in leaves(error)):
-                        raise
-                    told = "; ".join(str(e) for e in leaves(error))
-                    log.error(
-                        "Service failed, starts anew", service=service.name, error=told, exc_info=leaves(error)[0]
-                    )
-                    RESTARTS.labels(service.name).inc()
-                    await asyncio.sleep(backoff(attempt, first_s=0.5))
-                    attempt += 1
-
-    async def _term(self, service: Service, shared: "_Shared", leadership: Leadership) -> None:
-        """One term of leadership."""
-        epoch = await leadership.held()
-        await shared.mirror.ready.wait()
-        bus = Publisher(
-            shared.connection,
-            source=service.name,
-            epoch=epoch,
-            may_act=lambda: leadership.holds(monotonic()),
-            traceparent=current_traceparent,
-            on_doubt=shared.keeper.look,
-        )
-        bus.known(fact for fact in shared.mirror.table.all() if family_of(fact) == service.family)
-        ports = Ports(
-            name=service.name,
-            settings=self._settings,
-            kube=shared.kube,
-            slurm=shared.slurm,
-            bus=bus,
-            mirror=shared.mirror,
-            connection=shared.connection,
-            health=self._health,
-            leadership=leadership,
-            epoch=epoch,
-            log=log.bind(service=service.name),
-        )
-        log.info("Service acts", service=service.name, epoch=epoch)
-        LEADING.labels(service.name).set(1)
-        self._publishers.add(bus)
-        try:
-            async with asyncio.TaskGroup() as group:
-                work = group.create_task(_forever(service, ports), name=f"{service.name}-run")
-                lost = group.create_task(leadership.lost())
-                await asyncio.wait({work, lost}, return_when=asyncio.FIRST_COMPLETED)
-                work.cancel()
-                lost.cancel()
-            log.warning("Service no longer acts", service=service.name, epoch=epoch)
-        finally:
-            self._publishers.discard(bus)
-            LEADING.labels(service.name).set(0)
-
-    def _leadership(self, service: Service, kube: KubeClient) -> Leadership:
-        settings = self._settings.lease
-        if not settings.enabled:
-            return Alone()
-        return lease.Leadership(
-            kube,
-            f"lockstep-{service.name}",
-            self._settings.lease_namespace,
-            f"{socket.gethostname()}-{os.getpid()}",
-            duration_s=settings.duration_s,
-            renew_s=settings.duration_s / 5,
-            margin_s=settings.duration_s / 5,
-        )
-
-    def _acknowledged(self) -> int:
-        return max((publisher.acknowledged for publisher in self._publishers), default=0)
-
-    def _on_lost_stream(self, stream: str) -> None:
-        if stream == FACTS.name:
-            self._lost_facts.set()
-
-    async def _republish(self) -> NoReturn:
-        """After the stream of facts was lost, every publisher says anew what it said."""
-        while True:
-            await self._lost_facts.wait()
-            self._lost_facts.clear()
-            for publisher in list(self._publishers):
-                count = await _until_done(publisher.republish)
-                log.info("Facts were said anew", stream=FACTS.name, count=count)
-
-
-class _Shared(msgspec.Struct, frozen=True):
-    kube: KubeClient
-    slurm: dict[str, SlurmApi]
-    connection: Connection
-    mirror: Mirror
-    keeper: StreamKeeper
-
-
-class Alone:
-    """Leadership of a process that believes that it is alone. A later start has a higher epoch, as with a Lease."""
-
-    def __init__(self) -> None:
-        self.epoch = int(now().timestamp()) // 10
-
-    def holds(self, _now_monotonic: float) -> bool:
-        """Always."""
-        return True
-
-    async def held(self) -> int:
-        """At once."""
-        return self.epoch
-
-    async def lost(self) -> None:
-        """Never."""
-        await asyncio.Event().wait()
-
-    async def run(self) -> None:
-        """Nothing to do."""
-        await asyncio.Event().wait()
-
-
-def leaves(error: BaseException) -> list[BaseException]:
-    """The errors in a group, however deep; or the error itself."""
-    if isinstance(error, BaseExceptionGroup):
-        return [leaf for inner in error.exceptions for leaf in leaves(inner)]
-    return [error]
-
-
-async def _forever(service: Service, ports: Ports) -> NoReturn:
-    await service.run(ports)
-    raise Fatal(f"{service.name} ended by itself")
-
-
-async def _until_done(work: Callable[[], Awaitable[Any]]) -> Any:
-    """The result of `work`, which is tried until it does not raise Retry."""
-    attempt = 0
-    while True:
-        try:
-            return await work()
-        except Retry as e:
-            log.debug("Trying again", error=str(e))
-            await asyncio.sleep(backoff(attempt, limit_s=5))
-            attempt += 1
-
-
-def _show_ages(mirror: Mirror) -> None:
-    at = now()
-    for (source, of), health in list(mirror.table.sources.items()):
-        if health.complete_as_of is not None:
-            SOURCE_AGE.labels(source, of).set((at - health.complete_as_of).total_seconds())
