@@ -1,0 +1,136 @@
+"""A crash after every write: from any mixture of the two systems, single steps lead to a state that needs no more."""
+
+from datetime import datetime
+from functools import cache
+from itertools import islice
+
+import msgspec
+import pytest
+
+from lockstep.contracts.policy import MirrorCordon as Mirror
+from lockstep.contracts.policy import Policy, Protect
+from lockstep.fleet.drained import why_not_empty
+from lockstep.fleet.holds import projected, standing
+from lockstep.fleet.invariants import broken
+from lockstep.fleet.ready import why_not_ready
+from lockstep.fleet.worker import Worker
+from lockstep.reconciler.decide import decide
+from lockstep.reconciler.model import DrainNode, LiftMirror, MirrorCordon, UndrainNode, Unprotect
+from lockstep.slurm import reasons, states
+from tests.unit.reconciler.imagine import SLURM, Taken, every_view, next_step, path_of, read
+
+POLICIES = [Policy(mirror=mirror, protect=protect) for mirror in Mirror for protect in Protect]
+STRICT = Policy(mirror=Mirror.CORDON)
+
+
+@cache
+def paths(slurm: str) -> list[tuple[str, Worker, list[Taken], Worker, datetime]]:
+    """Where each view leads under the strictest policy."""
+    return [(name, view, *path_of(view, STRICT)) for name, view in every_view(slurm)]
+
+
+def check(taken: Taken, policy: Policy) -> None:
+    """What no step may ever do."""
+    slurm, node, step = taken.before.slurm, taken.before.node, taken.step
+    match step:
+        case UndrainNode():
+            assert slurm is not None
+            assert states.is_drain(slurm.base, slurm.flags)
+            assert reasons.is_ours(slurm.reason)
+            assert not why_not_ready(taken.before, policy, taken.at)
+            assert not projected(standing(taken.before, policy, taken.at))
+        case DrainNode():
+            assert slurm is not None
+            assert not states.is_fail(slurm.base, slurm.flags)
+            free = not states.has_reason(slurm.base, slurm.flags)
+            assert free or reasons.is_ours(slurm.reason) or reasons.by_slurmctld(slurm.reason)
+        case Unprotect():
+            assert slurm is not None
+            assert policy.protect is Protect.BUSY or not why_not_empty(slurm, policy)
+        case LiftMirror(cordoned=True):
+            assert node is not None
+            assert node.cordoned_by == "lockstep"
+        case MirrorCordon():
+            assert policy.mirror is Mirror.CORDON
+
+
+def check_end(worker: Worker, policy: Policy, now: datetime) -> None:
+    """What must be so when nothing is left to do."""
+    assert broken(worker, policy, now) == []
+    slurm, desired = worker.slurm, worker.desired
+    assert desired is not None
+    if slurm is None:
+        return
+    ours = states.is_drain(slurm.base, slurm.flags) and reasons.is_ours(slurm.reason)
+    if projected(standing(worker, policy, now)):
+        assert not states.is_schedulable(slurm.base, slurm.flags)
+        assert not ours or reasons.same(slurm.reason, desired.words)
+        assert ours or reasons.is_ours(slurm.reason) or slurm.reason in {"smoke", "bad DIMM", ""}
+    elif ours:
+        assert why_not_ready(worker, policy, now)
+    if worker.node is not None and worker.node.in_service is not None:
+        assert worker.node.in_service.message == desired.words
+
+
+def check_all(taken: list[Taken], end: Worker, now: datetime, policy: Policy, name: str) -> None:
+    """Every step, and the end."""
+    try:
+        for each in taken:
+            check(each, policy)
+        check_end(end, policy, now)
+    except AssertionError as error:
+        raise AssertionError(f"{name}: {[type(each.step).__name__ for each in taken]}") from error
+
+
+@pytest.mark.parametrize("slurm", SLURM)
+def test_settles_wherever_it_was_interrupted(slurm: str) -> None:
+    """Every view ends in few steps, none of them forbidden, and all rules hold at the end."""
+    for name, _, taken, end, now in paths(slurm):
+        check_all(taken, end, now, STRICT, name)
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=lambda p: f"protect {p.protect}, mirror {p.mirror}")
+def test_settles_under_every_policy(policy: Policy) -> None:
+    """The same, for fewer views."""
+    for slurm in SLURM:
+        for name, view in islice(every_view(slurm), 0, None, 7):
+            check_all(*path_of(view, policy), policy, name)
+
+
+@pytest.mark.parametrize("slurm", SLURM)
+def test_a_write_that_is_answered_and_not_read_yet_is_not_undone_or_repeated(slurm: str) -> None:
+    """The old facts and the memory of the write ask for no other write to Slurm."""
+    for name, _, path, _, _ in paths(slurm):
+        for each in path:
+            if isinstance(each.step, DrainNode | UndrainNode):
+                unread = msgspec.structs.replace(each.before, wrote=each.after.wrote)
+                again = [
+                    a for a in decide(unread, STRICT, each.at) if isinstance(a, DrainNode | UndrainNode | Unprotect)
+                ]
+                assert again == [], (name, each.step)
+
+
+@pytest.mark.parametrize("what", ["wrote", "desired"])
+@pytest.mark.parametrize("slurm", SLURM)
+def test_what_was_lost_after_any_write_is_made_good(slurm: str, what: str) -> None:
+    """From each point between, without the memory of our writes or without the desired state."""
+    for name, _, path, _, _ in paths(slurm)[::11]:
+        for taken in path:
+            if isinstance(taken.step, DrainNode | UndrainNode | Unprotect):
+                bare = msgspec.structs.replace(taken.after, **{what: None})
+                check_all(*path_of(bare, STRICT), STRICT, f"{name}, after {type(taken.step).__name__}")
+
+
+@pytest.mark.parametrize("silent", ["kube_as_of", "slurm_as_of"])
+@pytest.mark.parametrize("slurm", SLURM)
+def test_while_a_source_is_silent_nothing_is_opened(slurm: str, silent: str) -> None:
+    """No UNDRAIN, no cordon lifted; and without Slurm no pod is let go and no job ended."""
+    for name, _, path, _, _ in paths(slurm):
+        for each in path:
+            stale = msgspec.structs.replace(read(each.before, each.at), **{silent: None})
+            step = next_step(stale, STRICT, each.at)
+            assert not isinstance(step, UndrainNode), name
+            if silent == "kube_as_of":
+                assert not isinstance(step, LiftMirror | MirrorCordon), name
+            else:
+                assert not isinstance(step, Unprotect | DrainNode), name
