@@ -6,9 +6,10 @@ async with FakeSlurmrestd(["gpu-1", "gpu-2"]) as slurm:
 """
 
 import asyncio
+import base64
 import json
 import socket
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +22,7 @@ from lockstep.base import clock
 from lockstep.slurm.hostlist import compress, expand
 from lockstep.slurm.tokens import KeyTokens, mint
 
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 NUMBER = {"set": True, "infinite": False}
 
 
@@ -177,7 +179,7 @@ class FakeSlurmrestd:
     # ---- what happens to a request
 
     @web.middleware
-    async def _middleware(self, request: web.Request, handler: Any) -> web.StreamResponse:
+    async def _middleware(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         self._at_once += 1
         self.most_at_once = max(self.most_at_once, self._at_once)
         try:
@@ -185,7 +187,7 @@ class FakeSlurmrestd:
         finally:
             self._at_once -= 1
 
-    async def _misbehave(self, request: web.Request, handler: Any) -> web.StreamResponse:
+    async def _misbehave(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         call = f"{request.method} {_place(request)[1]}"
         self.calls.append(call)
         self.headers.append(dict(request.headers))
@@ -202,7 +204,7 @@ class FakeSlurmrestd:
                 status=fault.status, text=fault.body, content_type=fault.content_type, headers=fault.headers
             )
         if fault.cut or usual is None:
-            await _half(request, usual.body if usual else b"")
+            return await _half(request, usual.body if isinstance(usual, web.Response) else b"")
         return usual
 
     async def _answer(self, request: web.Request) -> web.Response:
@@ -433,12 +435,10 @@ def _nowhere() -> web.Response:
 
 
 def _unpadded(text: str) -> bytes:
-    import base64
-
     return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
 
 
-async def _half(request: web.Request, body: Any) -> None:
+async def _half(request: web.Request, body: Any) -> web.StreamResponse:
     """Half of the answer, then the connection is closed."""
     content = bytes(body) if isinstance(body, bytes) else b"{}"
     response = web.StreamResponse(headers={"Content-Type": "application/json", "Content-Length": str(len(content) + 9)})
@@ -446,3 +446,4 @@ async def _half(request: web.Request, body: Any) -> None:
     await response.write(content[: len(content) // 2])
     assert request.transport
     request.transport.abort()
+    return response
