@@ -22,7 +22,6 @@ from lockstep.kube.wire import Hold, Lease, Node, Page, Pdb, Pod, selects
 T = TypeVar("T")
 MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
-JSON_PATCH = "application/json-patch+json"
 _MANAGER = {"fieldManager": keys.FIELD_MANAGER}
 
 
@@ -184,12 +183,14 @@ class KubeClient:
 
     async def set_hold_status(self, namespace: str, name: str, status: HoldStatus, *, uid: str) -> None:
         """See `port.KubeApi`."""
+        hold = await self.get_hold(namespace, name)
+        if hold is None:
+            raise NotFound(f"hold {namespace}/{name} is gone")
+        if hold.metadata.uid != uid:
+            raise Conflict(f"hold {namespace}/{name} is another one now")
         whole = {f.encode_name: msgspec.to_builtins(getattr(status, f.name)) for f in msgspec.structs.fields(status)}
-        body = [
-            {"op": "test", "path": "/metadata/uid", "value": uid},
-            {"op": "add", "path": "/status", "value": whole},
-        ]
-        await self._patch(HOLDS.path(namespace, name, "/status"), JSON_PATCH, body)
+        body = {"metadata": {"resourceVersion": hold.metadata.resource_version}, "status": whole}
+        await self._patch(HOLDS.path(namespace, name, "/status"), MERGE, body)
 
     async def emit_event(
         self, regarding: Regarding, *, reason: str, message: str, kind: Literal["Normal", "Warning"] = "Normal"
@@ -291,13 +292,18 @@ class KubeClient:
         if merged is None:
             return False
         stay = {c.type for c in merged}
-        patch: list[Any] = [msgspec.to_builtins(c) for c in merged if c not in existing]
+        patch: list[Any] = [_whole(c) for c in merged if c not in existing]
         patch += [{"$patch": "delete", "type": c.type} for c in existing if c.type not in stay]
         await self._patch(path, STRATEGIC, {"metadata": {"uid": uid}, "status": {"conditions": patch}})
         return True
 
     async def _patch(self, path: str, content_type: str, body: Any) -> None:
         await self._http.request("PATCH", path, query=_MANAGER, body=body, content_type=content_type)
+
+
+def _whole(condition: Condition) -> dict[str, Any]:
+    """A condition with its empty texts: a strategic merge keeps the old text where none is sent."""
+    return {"reason": "", "message": "", **msgspec.to_builtins(condition)}
 
 
 class _Counted(msgspec.Struct, frozen=True):
