@@ -59,7 +59,7 @@ def slurm_conf(conf: ClusterConf) -> str:
         "JobAcctGatherType=jobacct_gather/none",
         "MaxNodeCount=12000",
         "TreeWidth=65533",
-        "ReturnToService=2",
+        "ReturnToService=1",
         f"SlurmdTimeout={conf.slurmd_timeout_s}",
         "KillWait=2",
         "DebugFlags=NO_CONF_HASH",
