@@ -20,6 +20,7 @@ from lockstep.kube.port import Delta, KubeApi
 from lockstep.kube.wire import Hold, Node, Pod
 from lockstep.pod_watcher.decide import News, hold_fact, is_echo, news, node_fact, pod_fact
 from lockstep.pod_watcher.model import reading_of, selector_of
+from lockstep.runtime.metrics import LEG
 from lockstep.runtime.settings import Settings
 from lockstep.runtime.telemetry import Outage, span
 
@@ -171,7 +172,7 @@ class PodWatcher:
         while True:
             await asyncio.sleep(PROBE_S)
             at = clock.now()
-            if self._heard is not None and (at - self._heard).total_seconds() < PROBE_S:
+            if self._heard is not None and (at - self._heard).total_seconds() < PROBE_S / 2:
                 failed = 0
                 self._found(name, at)
                 continue
@@ -216,7 +217,10 @@ class PodWatcher:
         except Retry:
             self._pending = notes | self._pending
             raise
+        now = clock.now()
         for key, note in notes.items():
+            if told[key].facts:
+                LEG.labels("read-to-fact").observe((now - note.at).total_seconds())
             if note.fact is None:
                 self._known.pop(key, None)
             else:

@@ -1,6 +1,6 @@
 """What changed between two readings of Slurm, what happened, and how soon to read again. Pure."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Generic, NamedTuple, TypeVar
 
@@ -57,6 +57,9 @@ def is_suspicious(known: int, gone: int) -> bool:
     return gone * 2 > known
 
 
+RefOf = Callable[[SlurmNode], WorkerRef]
+
+
 class Quiet(NamedTuple):
     """A node whose DRAIN has just ended: until when a new NOT_RESPONDING is no news, and the state last told."""
 
@@ -67,8 +70,10 @@ class Quiet(NamedTuple):
 class Watchman:
     """Remembers what was told about nodes' states, so that each happening is told once. Reads no clock."""
 
-    def __init__(self, allowed_flags: Collection[str] = ()) -> None:
+    def __init__(self, allowed_flags: Collection[str] = (), ref_of: RefOf | None = None) -> None:
+        """`ref_of` says where a worker is, for the events about it."""
         self._allowed = frozenset(allowed_flags)
+        self._ref = ref_of or _bare_ref
         self._named: set[str] = set()
         """Words that nobody here knows and that were named already."""
         self._quiet: dict[str, Quiet] = {}
@@ -82,11 +87,11 @@ class Watchman:
         found: list[Event] = []
         for node in told.changed:
             before = known.get(node.name)
-            found += [*self._changed(before, node, at), *_registered(before, node, at)]
+            found += [*self._changed(before, node, at), *self._registered(before, node, at)]
         for node in told.gone:
             self._quiet.pop(node.name, None)
             was = states.text(node.base, node.flags)
-            found.append(SlurmNodeVanished(id=_mark(node, at, "vanished"), at=at, worker=_ref(node), before=was))
+            found.append(SlurmNodeVanished(id=_mark(node, at, "vanished"), at=at, worker=self._ref(node), before=was))
         return found + self._overdue({**known, **{node.name: node for node in told.changed}}, at)
 
     def _changed(self, before: SlurmNode | None, after: SlurmNode, at: datetime) -> list[SlurmStateChanged]:
@@ -101,6 +106,12 @@ class Watchman:
         reason = before.reason if before else ""
         return [self._state_changed(after, at, was, now, reason)] if was != now or reason != after.reason else []
 
+    def _registered(self, before: SlurmNode | None, after: SlurmNode, at: datetime) -> Iterator[Event]:
+        start = after.slurmd_start
+        if before is not None and start is not None and start != before.slurmd_start:
+            mark = f"{after.cluster}/{after.name}:{start.isoformat()}:registered"
+            yield SlurmNodeRegistered(id=mark, at=at, worker=self._ref(after), slurmd_start=start)
+
     def _overdue(self, nodes: Mapping[str, SlurmNode], at: datetime) -> list[Event]:
         """What was kept quiet and did not go by itself."""
         found: list[Event] = []
@@ -114,7 +125,7 @@ class Watchman:
         return SlurmStateChanged(
             id=_mark(node, at, now),
             at=at,
-            worker=_ref(node),
+            worker=self._ref(node),
             before=was,
             after=now,
             reason_before=reason,
@@ -187,13 +198,6 @@ def _is_leaving(node: SlurmNode) -> bool:
     return states.is_down(base, flags) and bool(node.alloc_cpus)
 
 
-def _registered(before: SlurmNode | None, after: SlurmNode, at: datetime) -> Iterator[Event]:
-    start = after.slurmd_start
-    if before is not None and start is not None and start != before.slurmd_start:
-        mark = f"{after.cluster}/{after.name}:{start.isoformat()}:registered"
-        yield SlurmNodeRegistered(id=mark, at=at, worker=_ref(after), slurmd_start=start)
-
-
 def _drain_ended(before: SlurmNode, after: SlurmNode) -> bool:
     return states.is_drain(before.base, before.flags) and not states.is_drain(after.base, after.flags)
 
@@ -206,7 +210,7 @@ def _without_its_ping(was: str, node: SlurmNode) -> str:
     return states.text(node.base, flags)
 
 
-def _ref(node: SlurmNode) -> WorkerRef:
+def _bare_ref(node: SlurmNode) -> WorkerRef:
     return WorkerRef(cluster=node.cluster, name=node.name)
 
 

@@ -16,6 +16,7 @@ from lockstep.bus.publisher import Publisher
 from lockstep.contracts.events import Event, SourceBack, SourceLost
 from lockstep.contracts.facts import Fact, SlurmJob, SlurmNode, SlurmReservation
 from lockstep.contracts.policy import Policy
+from lockstep.runtime.metrics import LEG
 from lockstep.runtime.settings import PollSettings
 from lockstep.runtime.telemetry import span
 from lockstep.slurm.errors import SlurmError
@@ -23,6 +24,7 @@ from lockstep.slurm.port import SlurmApi
 from lockstep.slurm_poller.decide import (
     Difference,
     Pace,
+    RefOf,
     Watchman,
     bare,
     difference,
@@ -60,10 +62,11 @@ class ClusterPoller:
         policy: Policy,
         known: Iterable[Fact] = (),
         trace_of: Callable[[SlurmNode], str] = lambda _: "",
+        ref_of: RefOf | None = None,
     ) -> None:
         """`known` is what the stream says of this source: only differences are told.
 
-        `trace_of` gives the trace of the write of ours that a node shows, if it shows one.
+        `trace_of` gives the trace of the write of ours that a node shows, if it shows one; `ref_of` where a worker is.
         """
         known = list(known)
         self._slurm = slurm
@@ -71,7 +74,7 @@ class ClusterPoller:
         self._poll = poll
         self._trace_of = trace_of
         self._log = log.bind(cluster=cluster)
-        self._watchman = Watchman(policy.allowed_flags)
+        self._watchman = Watchman(policy.allowed_flags, ref_of)
         self._nodes = _known(SlurmNode, known, cluster)
         self._jobs = _known(SlurmJob, known, cluster)
         self._reservations = _known(SlurmReservation, known, cluster)
@@ -146,6 +149,7 @@ class ClusterPoller:
                 return await self._failed(self._node_source, f"{len(told.gone)} nodes are missing at once", at)
             with self._spanned(told.changed):
                 await self._out.facts([*told.changed, *told.gone])
+            self._measure(told, at)
             self._is_doubtful, self._since = False, answer.last_update
             self._full_at = clock.monotonic() if full else self._full_at
         if self._is_first:
@@ -216,6 +220,10 @@ class ClusterPoller:
             self._events.append(told.event)
         if told.health is not None:
             await self._out.fact(told.health)
+
+    def _measure(self, told: Difference[SlurmNode], at: datetime) -> None:
+        if told.changed or told.gone:
+            LEG.labels("read-to-fact").observe((clock.now() - at).total_seconds())
 
     def _spanned(self, changed: Sequence[SlurmNode]) -> AbstractContextManager[object]:
         """A change that shows a write of ours belongs to the flow of that write; any other begins one."""

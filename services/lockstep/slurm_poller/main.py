@@ -2,11 +2,14 @@
 
 import asyncio
 
+from lockstep.contracts.common import WorkerRef
 from lockstep.contracts.facts import SlurmNode, worker_key
 from lockstep.fleet.facts import family_of
+from lockstep.fleet.pairing import pair
 from lockstep.runtime import service
 from lockstep.runtime.ports import Ports
 from lockstep.runtime.service import Service
+from lockstep.runtime.site import site_of
 from lockstep.slurm import reasons
 from lockstep.slurm_poller.decide import gone
 from lockstep.slurm_poller.handlers import ClusterPoller
@@ -14,12 +17,15 @@ from lockstep.slurm_poller.handlers import ClusterPoller
 
 async def run(ports: Ports) -> None:
     """Read every cluster until cancelled, from what the stream already says of it."""
-    settings, table = ports.settings, ports.mirror.table
+    settings, table, site = ports.settings, ports.mirror.table, site_of(ports.settings)
     known = [fact for fact in table.all() if family_of(fact) == SERVICE.family]
 
     def trace_of(node: SlurmNode) -> str:
         wrote = table.wrote.get(worker_key(node))
         return wrote.traceparent if wrote and reasons.same(node.reason, wrote.words) else ""
+
+    def ref_of(node: SlurmNode) -> WorkerRef:
+        return pair(table, worker_key(node), site).ref
 
     await ports.bus.facts(gone(fact, ports.clock.now()) for fact in known if fact.scope not in ports.slurm)
     async with asyncio.TaskGroup() as tasks:
@@ -32,6 +38,7 @@ async def run(ports: Ports) -> None:
                 policy=settings.policy,
                 known=known,
                 trace_of=trace_of,
+                ref_of=ref_of,
             )
             tasks.create_task(_poll(poller, f"{ports.name}/{cluster}", ports))
 
