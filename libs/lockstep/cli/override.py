@@ -67,7 +67,7 @@ async def end(reach: Reach, target: Target) -> str:
         case "pod-cordon":
             return await _uncordon_pod(await reach.kube(), first, last)
         case "condition" | "taint" | "label":
-            return await _ignore(await reach.kube(), first, last)
+            return await _ignore(await reach.kube(), kind, first, last)
         case "slurm":
             return await _undrain(reach, row.cluster, first)
         case _:
@@ -129,14 +129,20 @@ async def _uncordon_pod(kube: KubeApi, namespace: str, name: str) -> str:
     return "pod uncordoned"
 
 
-async def _ignore(kube: KubeApi, name: str, what: str) -> str:
+async def _ignore(kube: KubeApi, kind: str, name: str, key: str) -> str:
+    """A condition is ignored until it next changes; a taint or label as long as the annotation names it."""
     node = await kube.get_node(name)
     if node is None:
         raise Stop(Exit.NOT_FOUND, f"node {name}: is gone")
-    said = node.metadata.annotations.get(keys.IGNORE_CONDITIONS, "")
-    ignored = sorted({each.strip() for each in said.split(",")} - {""} | {what})
-    await kube.annotate_node(name, {keys.IGNORE_CONDITIONS: ",".join(ignored)}, uid=node.metadata.uid)
-    return f"{what} is ignored on node {name} (annotation {keys.IGNORE_CONDITIONS})"
+    said = [text.strip() for text in node.metadata.annotations.get(keys.IGNORE_CONDITIONS, "").split(",")]
+    since = next(
+        (c.last_transition_time for c in node.status.conditions if kind == "condition" and c.type == key), None
+    )
+    named = f"{key}={since.isoformat()}" if since else f"{kind}:{key}"
+    kept = [text for text in said if text and text.partition("=")[0] not in {key, f"{kind}:{key}"}]
+    await kube.annotate_node(name, {keys.IGNORE_CONDITIONS: ",".join([*kept, named])}, uid=node.metadata.uid)
+    until = "until it next changes" if since else f"until its annotation {keys.IGNORE_CONDITIONS} is removed"
+    return f"{key} is ignored on node {name} {until}"
 
 
 async def _undrain(reach: Reach, cluster: str, name: str) -> str:

@@ -14,6 +14,7 @@ from lockstep.cli.view import Cluster, Fleet, old_sources
 from lockstep.fleet.facts import FactTable
 from lockstep.fleet.pairing import Site
 from lockstep.runtime.settings import Settings
+from lockstep.runtime.site import site_of
 
 READ_WITHIN_S = 10.0
 
@@ -49,13 +50,12 @@ def fleet_of(table: FactTable, settings: Settings) -> Fleet:
     spaces |= {c.name: c.namespace for c in settings.clusters}
     names = sorted(spaces.keys() | {cluster for cluster, _ in table.workers()})
     podless = frozenset(names) - {cluster for cluster, _ in table.pods}
-    hybrid = frozenset(c.name for c in settings.clusters if c.workers.hybrid) if settings.clusters else podless
     return Fleet(
         table=table,
         now=now(),
         source="nats",
         clusters=[Cluster(name=name, namespace=spaces.get(name, "")) for name in names],
-        site=Site(hybrid=hybrid),
+        site=site_of(settings) if settings.clusters else Site(hybrid=podless),
         policy=settings.policy,
     )
 

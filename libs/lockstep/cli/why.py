@@ -74,6 +74,8 @@ def ending(hold: HoldView) -> str:
             return f"kubectl annotate pod -n {quote(name)} {quote(last)} {keys.POD_CORDON}-"
         case "pod":
             return "its pod being replaced"
+        case "node":
+            return "its Kubernetes node being made anew"
         case "condition":
             return f"the condition {last} clearing, or lockstep release {quote(hold.id)} --override"
         case "taint":
