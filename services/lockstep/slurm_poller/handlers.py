@@ -83,6 +83,8 @@ class ClusterPoller:
         self._reservation_source = Source("slurm.reservation", cluster)
         self._is_first = not self._nodes
         self._is_doubtful = False
+        self._is_draining = is_draining(self._nodes.values())
+        self._jobs_matter = jobs_matter(self._nodes.values())
         self._since = 0
         self._full_at: float | None = None
         self._all_jobs: list[SlurmJob] = []
@@ -120,10 +122,10 @@ class ClusterPoller:
         if failures:
             first_s, limit_s = self._poll.min_interval_s, self._poll.max_interval_s
             return backoff(failures - 1, first_s=first_s, limit_s=limit_s, jitter=self._random)
-        draining, now = is_draining(self._nodes.values()), clock.monotonic()
-        self._pace = self._pace.after(self._cost_s, now - self._paid_at, draining=draining)
+        now = clock.monotonic()
+        self._pace = self._pace.after(self._cost_s, now - self._paid_at, draining=self._is_draining)
         self._paid_at = now
-        self._interval_s = self._pace.wait_s(draining=draining)
+        self._interval_s = self._pace.wait_s(draining=self._is_draining)
         return self._interval_s
 
     async def _read_all(self) -> int:
@@ -158,12 +160,15 @@ class ClusterPoller:
             self._events += self._watchman.events(self._nodes, told, at)
         self._is_first = False
         _apply(self._nodes, told)
+        if told.changed or told.gone:
+            self._is_draining = is_draining(self._nodes.values())
+            self._jobs_matter = jobs_matter(self._nodes.values())
         return await self._succeeded(self._node_source, at)
 
     async def _read_jobs(self) -> int:
         """Jobs are read later than the nodes that show a drain, so that what is then missing has ended."""
         at = clock.now()
-        if not jobs_matter(self._nodes.values()):
+        if not self._jobs_matter:
             self._all_jobs, self._jobs_since = [], 0
             await self._tell(self._jobs, [], at)
             return 0
