@@ -10,7 +10,7 @@ import structlog
 from lockstep.base.backoff import backoff
 from lockstep.base.text import one_line
 from lockstep.contracts.facts import SlurmNode, SlurmReservation
-from lockstep.slurm import answers, hostlist, reasons, states, versions, wire
+from lockstep.slurm import answers, convert, hostlist, reasons, states, versions, wire
 from lockstep.slurm.errors import Busy, Denied, NoSuchNode, Refused, SlurmError, Unreachable, Unsupported
 from lockstep.slurm.port import JobList, NodeList, Outcome, Ping
 from lockstep.slurm.transport import Transport
@@ -78,7 +78,7 @@ class SlurmRest:
         found = [row for row in reply.nodes if row.name == name]
         if not found:
             raise NoSuchNode(name)
-        return wire.node(self._cluster, found[0])
+        return convert.node(self._cluster, found[0])
 
     async def jobs(self, *, since: int = 0) -> JobList | None:
         """All jobs that hold nodes, or None when none has changed after `since`.
@@ -95,22 +95,22 @@ class SlurmRest:
         warned = " ".join(warning.description or "" for warning in reply.warnings or [])
         if since and not reply.jobs and (not stamp or _NO_JOB_CHANGES in warned.lower()):
             return None
-        held = [job for job in reply.jobs if states.job_holds_nodes(wire.words(job.job_state))]
-        return JobList(jobs=[wire.job(self._cluster, job) for job in held], last_update=stamp)
+        held = [job for job in reply.jobs if states.job_holds_nodes(convert.job_states(job))]
+        return JobList(jobs=[convert.job(self._cluster, job) for job in held], last_update=stamp)
 
     async def reservations(self) -> list[SlurmReservation]:
         """All reservations."""
         reply = await self._ask("GET", "reservations/", wire.Reservations)
         if reply is None or reply.reservations is None:
             raise Unreachable("GET reservations/: the answer has no reservations in it")
-        return [wire.reservation(self._cluster, row) for row in reply.reservations]
+        return [convert.reservation(self._cluster, row) for row in reply.reservations]
 
     async def partitions(self) -> dict[str, list[str]]:
         """The nodes of each partition."""
         reply = await self._ask("GET", "partitions/", wire.Partitions)
         if reply is None or reply.partitions is None:
             raise Unreachable("GET partitions/: the answer has no partitions in it")
-        return {row.name: wire.names(row.nodes.configured) if row.nodes else [] for row in reply.partitions}
+        return {row.name: convert.names(row.nodes.configured) if row.nodes else [] for row in reply.partitions}
 
     async def drain(self, names: Collection[str], reason: str) -> Outcome:
         """Set DRAIN with `reason`, one line of at most 256 characters."""
@@ -155,7 +155,7 @@ class SlurmRest:
             return None
         if reply.nodes is None:
             raise Unreachable("GET nodes/: the answer has no nodes in it")
-        nodes = [wire.node(self._cluster, row) for row in reply.nodes]
+        nodes = [convert.node(self._cluster, row) for row in reply.nodes]
         return NodeList(nodes=nodes, last_update=wire.number(reply.last_update) or 0)
 
     async def _write(self, names: Collection[str], state: str, reason: str) -> Outcome:

@@ -1,4 +1,4 @@
-"""Slurm's JSON, in every shape that data parsers v0.0.42 to v0.0.45 give it, and what becomes of it.
+"""Slurm's JSON, in every shape that data parsers v0.0.42 to v0.0.45 give it.
 
 Only what somebody reads is named. A number may be plain, `{set, infinite, number}`, a sentinel, text, null or missing;
 a list may be a comma-separated text, an array, or an object keyed by index. A record that cannot be read does not stop
@@ -6,22 +6,14 @@ the others: it becomes one whose state nobody knows.
 """
 
 import re
-from collections.abc import Callable, Iterable
-from datetime import datetime
-from functools import lru_cache
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import msgspec
 
-from lockstep.base.clock import from_epoch
-from lockstep.base.text import one_line
-from lockstep.contracts.facts import SlurmJob, SlurmNode, SlurmReservation
-from lockstep.slurm import hostlist, reasons, states
+SENTINELS = frozenset({0xFFFFFFFE, 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFE, 0xFFFFFFFFFFFFFFFF})
+"""Slurm's numbers for "no value" and "without end"."""
 
-REASON_MAX = 512
-"""Characters kept of a reason or comment that somebody else wrote."""
-
-_SENTINELS = frozenset({0xFFFE, 0xFFFF, 0xFFFFFFFE, 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFE, 0xFFFFFFFFFFFFFFFF})
 _UNREADABLE_NODE = "INVALID"
 _UNREADABLE_JOB = "UNREADABLE"
 _NOT_JSON = re.compile(
@@ -279,28 +271,14 @@ def _bad_job(row: msgspec.Raw) -> Job:
 def number(value: Num | bool) -> int | None:
     """A whole number; None when it is unset, without end, a sentinel, or no number."""
     if type(value) is int:  # the usual case, and the list is long
-        return None if value in _SENTINELS else value
+        return None if value in SENTINELS else value
     if isinstance(value, Number):
         return None if value.infinite or not value.set else number(value.number)
     if isinstance(value, str):
         return number(int(value)) if value.strip().isascii() and value.strip().isdigit() else None
-    if value is None or value in _SENTINELS or value != value:  # noqa: PLR0124 - NaN differs from itself
+    if value is None or value in SENTINELS or value != value:  # noqa: PLR0124 - NaN differs from itself
         return None
     return int(value) if abs(value) < float("inf") else None
-
-
-def moment(value: Num) -> datetime | None:
-    """A time in Unix seconds; None for "never" and for what is no time."""
-    if isinstance(value, Number):
-        value = value.number if value.set and not value.infinite else None
-    return _moment(value if type(value) is int else number(value))
-
-
-@lru_cache(maxsize=8192)
-def _moment(seconds: int | None) -> datetime | None:
-    if seconds is None or not 0 < seconds < 253_402_300_800 or seconds in _SENTINELS:
-        return None
-    return from_epoch(seconds)
 
 
 def words(value: Words) -> list[str]:
@@ -308,92 +286,3 @@ def words(value: Words) -> list[str]:
     if isinstance(value, str):
         return [part.strip() for part in value.split(",") if part.strip()]
     return value or []
-
-
-def names(value: Names) -> list[str]:
-    """Node names of a host list, an array, or an object keyed by index. A malformed list is kept as one name."""
-    if isinstance(value, dict):
-        value = [value[key] for key in sorted(value, key=lambda key: (len(key), key))]
-    if isinstance(value, list):
-        parts = [part if isinstance(part, str) else part.get("nodename") or part.get("name") for part in value]
-        value = ",".join(part for part in parts if isinstance(part, str))
-    return list(_expanded(value)) if value else []
-
-
-@lru_cache(maxsize=2048)
-def _expanded(text: str) -> tuple[str, ...]:
-    if text in {"(null)", "None assigned", "N/A"}:
-        return ()
-    try:
-        return tuple(hostlist.expand(text))
-    except ValueError:
-        return (one_line(text, limit=REASON_MAX),)
-
-
-def shown(value: str | None) -> str:
-    """Foreign text, unchanged where it is one bounded line without control characters."""
-    if not value:
-        return ""
-    return value if value.isprintable() and len(value) <= REASON_MAX else one_line(value, limit=REASON_MAX)
-
-
-def node(cluster: str, wire: Node) -> SlurmNode:
-    """The fact. Slurm 24.11 leaves the reason behind at an UNDRAIN: ours, without a state it explains, is gone."""
-    word, more = wire.state or (), wire.state_flags
-    base, flags = states.split(word if not more else [*_list(word), *_list(more)])
-    reason = shown(wire.reason)
-    if reasons.is_ours(reason) and not states.has_reason(base, flags):
-        reason = ""
-    return SlurmNode(
-        cluster=cluster,
-        name=wire.name,
-        base=base,
-        flags=flags,
-        reason=reason,
-        reason_by=shown(wire.reason_set_by_user) if reason else "",
-        reason_at=moment(wire.reason_changed_at) if reason else None,
-        boot_time=moment(wire.boot_time),
-        slurmd_start=moment(wire.slurmd_start_time),
-        alloc_cpus=number(wire.alloc_cpus) or 0,
-        alloc_memory_mib=number(wire.alloc_memory) or 0,
-        gres=wire.gres or "",
-        gres_used=wire.gres_used or "",
-        tres_used=wire.tres_used or "",
-        features=words(wire.active_features) or words(wire.features),
-        partitions=words(wire.partitions),
-        reservation=wire.reservation or "",
-        topology=wire.topology or "",
-        comment=shown(wire.comment),
-        version=wire.version or "",
-    )
-
-
-def job(cluster: str, wire: Job) -> SlurmJob:
-    """The fact. Only a batch job can be requeued, whatever its own setting says."""
-    return SlurmJob(
-        cluster=cluster,
-        job_id=wire.job_id,
-        states=[state.upper() for state in words(wire.job_state)],
-        user=shown(wire.user_name),
-        partition=shown(wire.partition),
-        nodes=names(wire.nodes),
-        start=moment(wire.start_time),
-        end=moment(wire.end_time),
-        can_requeue=bool(wire.requeue) and bool(number(wire.batch_flag)),
-    )
-
-
-def reservation(cluster: str, wire: Reservation) -> SlurmReservation:
-    """The fact."""
-    return SlurmReservation(
-        cluster=cluster,
-        name=wire.name,
-        nodes=names(wire.node_list),
-        start=moment(wire.start_time),
-        end=moment(wire.end_time),
-        maintenance=states.is_maintenance_reservation(words(wire.flags)),
-    )
-
-
-def _list(value: str | Iterable[str]) -> Iterable[str]:
-    return (value,) if isinstance(value, str) else value

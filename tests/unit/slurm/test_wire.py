@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from lockstep.contracts.facts import SlurmNode
-from lockstep.slurm import states, wire
+from lockstep.slurm import convert, reasons, states, wire
 
 GOLDEN = Path(__file__).parent / "golden"
 SPOKEN = ["26.05-v0.0.45", "26.05-v0.0.44", "26.05-v0.0.43", "26.05-v0.0.42", "24.11-v0.0.42"]
@@ -24,7 +24,7 @@ def read_nodes(*nodes: dict[str, Any] | str) -> list[SlurmNode]:
     """The facts of an answer with these nodes."""
     texts = [node if isinstance(node, str) else json.dumps(node) for node in nodes]
     reply = wire.decode(f'{{"nodes": [{",".join(texts)}]}}'.encode(), wire.Nodes)
-    return [wire.node("main", node) for node in reply.nodes or []]
+    return [convert.node("main", node) for node in reply.nodes or []]
 
 
 def read_node(**fields: Any) -> SlurmNode:
@@ -37,7 +37,7 @@ def read_node(**fields: Any) -> SlurmNode:
 def test_nodes_recorded_from_every_parser_read_the_same(spoken: str) -> None:
     """What a node is does not depend on which data parser says it."""
     reply = wire.decode(golden(spoken, "nodes"), wire.Nodes)
-    busy, held, idle = [wire.node("main", node) for node in reply.nodes or []]
+    busy, held, idle = [convert.node("main", node) for node in reply.nodes or []]
     assert (busy.name, busy.base, busy.alloc_cpus, busy.alloc_memory_mib) == ("gpu-1", "MIXED", 2, 2000)
     assert (busy.gres, busy.gres_used) == ("gpu:h100:8", "gpu:h100:2(IDX:0-1)")
     assert busy.tres_used == "cpu=2,mem=2000M"
@@ -55,7 +55,7 @@ def test_nodes_recorded_from_every_parser_read_the_same(spoken: str) -> None:
 def test_jobs_recorded_from_every_parser_read_the_same(spoken: str) -> None:
     """A running job with its node and times."""
     (row,) = wire.decode(golden(spoken, "jobs"), wire.Jobs).jobs or []
-    job = wire.job("main", row)
+    job = convert.job("main", row)
     assert (job.job_id, job.states, job.user, job.partition, job.nodes) == (42, ["RUNNING"], "root", "train", ["gpu-1"])
     assert job.can_requeue
     assert job.start is not None
@@ -67,11 +67,11 @@ def test_jobs_recorded_from_every_parser_read_the_same(spoken: str) -> None:
 def test_the_rest_recorded_from_every_parser_reads_the_same(spoken: str) -> None:
     """Reservations, partitions and who answers."""
     (row,) = wire.decode(golden(spoken, "reservations"), wire.Reservations).reservations or []
-    found = wire.reservation("main", row)
+    found = convert.reservation("main", row)
     assert (found.name, found.nodes, found.maintenance) == ("maint", ["gpu-3", "gpu-4"], True)
     (partition,) = wire.decode(golden(spoken, "partitions"), wire.Partitions).partitions or []
     assert partition.nodes
-    assert wire.names(partition.nodes.configured) == ["gpu-1", "gpu-2", "gpu-3", "gpu-4"]
+    assert convert.names(partition.nodes.configured) == ["gpu-1", "gpu-2", "gpu-3", "gpu-4"]
     ping = wire.decode(golden(spoken, "ping"), wire.Pings)
     assert [one.responding for one in ping.pings or []] == [True]
     assert ping.meta
@@ -117,6 +117,7 @@ def test_a_node_without_a_state_is_unknown() -> None:
         ({"set": False, "infinite": True, "number": 0}, None),
         ({"set": True, "infinite": True, "number": 7}, None),
         (2**33 + 5, 2**33 + 5),
+        (65_535, 65_535),
         (NO_VAL, None),
         (INFINITE, None),
         (0xFFFFFFFFFFFFFFFE, None),
@@ -141,7 +142,7 @@ def test_a_number_that_is_no_json_is_nothing(odd: str) -> None:
     nodes = read_nodes(body, {"name": "b", "state": ["IDLE"]})
     assert [node.name for node in nodes] == ["NaN", "b"]
     assert nodes[0].reason == 'load is NaN, "Infinity" and 1e400'
-    assert (nodes[0].alloc_cpus, nodes[0].boot_time) == (0, None)
+    assert (nodes[0].alloc_cpus, nodes[0].boot_time) == (convert.NOT_SAID, None)
     assert json.loads(msgspec.json.encode(nodes), parse_constant=pytest.fail)
 
 
@@ -181,13 +182,13 @@ def test_nodes_of_a_job_as_text_map_or_array_are_the_same(nodes: Any) -> None:
     """An object keyed by index reads as the array it stands for."""
     body = json.dumps({"jobs": [{"job_id": 7, "job_state": "RUNNING", "nodes": nodes}]}).encode()
     (row,) = wire.decode(body, wire.Jobs).jobs or []
-    assert wire.job("main", row).nodes == ["gpu-1", "gpu-2"]
+    assert convert.job("main", row).nodes == ["gpu-1", "gpu-2"]
 
 
 @pytest.mark.parametrize("nodes", [None, "", "(null)", [], {}], ids=str)
 def test_a_job_without_nodes_has_none(nodes: Any) -> None:
     """Absent, empty, or Slurm's word for nothing."""
-    assert wire.names(nodes) == []
+    assert convert.names(nodes) == []
 
 
 @pytest.mark.parametrize("state", ["RUNNING", ["RUNNING"]], ids=str)
@@ -195,15 +196,15 @@ def test_a_jobs_state_is_text_or_list(state: Any) -> None:
     """It became a list in one release."""
     body = json.dumps({"jobs": [{"job_id": 7, "job_state": state}]}).encode()
     (row,) = wire.decode(body, wire.Jobs).jobs or []
-    assert wire.job("main", row).states == ["RUNNING"]
+    assert convert.job("main", row).states == ["RUNNING"]
 
 
 def test_only_a_batch_job_can_be_requeued() -> None:
     """Slurm's own setting says yes for an interactive job too, and then refuses."""
-    assert wire.job("main", wire.Job(job_id=1, requeue=True, batch_flag=True)).can_requeue
-    assert wire.job("main", wire.Job(job_id=1, requeue=True, batch_flag=1)).can_requeue
-    assert not wire.job("main", wire.Job(job_id=1, requeue=True, batch_flag=False)).can_requeue
-    assert not wire.job("main", wire.Job(job_id=1, requeue=False, batch_flag=True)).can_requeue
+    assert convert.job("main", wire.Job(job_id=1, requeue=True, batch_flag=True)).can_requeue
+    assert convert.job("main", wire.Job(job_id=1, requeue=True, batch_flag=1)).can_requeue
+    assert not convert.job("main", wire.Job(job_id=1, requeue=True, batch_flag=False)).can_requeue
+    assert not convert.job("main", wire.Job(job_id=1, requeue=False, batch_flag=True)).can_requeue
 
 
 def test_one_unreadable_record_does_not_stop_the_others() -> None:
@@ -215,16 +216,14 @@ def test_one_unreadable_record_does_not_stop_the_others() -> None:
     assert states.phase_of(unreadable.base, unreadable.flags) is states.NodePhase.UNKNOWN
     body = json.dumps({"jobs": [{"job_id": 7, "nodes": "gpu-1", "requeue": [1]}, {"job_id": 8}]}).encode()
     first, second = wire.decode(body, wire.Jobs).jobs or []
-    assert states.job_holds_nodes(wire.job("main", first).states)
-    assert wire.job("main", first).nodes == ["gpu-1"]
+    assert states.job_holds_nodes(convert.job("main", first).states)
+    assert convert.job("main", first).nodes == ["gpu-1"]
     assert second.job_id == 8
 
 
 @pytest.mark.parametrize("author", [None, "", "root", "slurm", "4294967294"])
 def test_the_author_of_a_reason_decides_nothing(author: str | None) -> None:
     """All who use one token look alike; only the mark in the text is looked at."""
-    from lockstep.slurm import reasons
-
     foreign = read_node(state=["IDLE", "DRAIN"], reason="swap", reason_set_by_user=author)
     ours = read_node(state=["IDLE", "DRAIN"], reason="lockstep: ops: swap", reason_set_by_user=author)
     assert not reasons.is_ours(foreign.reason)
@@ -243,7 +242,7 @@ def test_foreign_text_is_bounded_and_on_one_line() -> None:
     """Slurm accepts 3,000 characters and newlines; what we pass on has neither."""
     node = read_node(state=["IDLE", "DRAIN"], reason="x\ny" + "z" * 3000, comment="\x1b[31m")
     assert node.reason.startswith("x yzz")
-    assert len(node.reason) <= wire.REASON_MAX
+    assert len(node.reason) <= convert.TEXT_MAX
     assert node.comment == "[31m"
 
 
@@ -255,6 +254,14 @@ def test_our_reason_without_a_state_is_gone() -> None:
     assert (left.reason, left.reason_by, left.reason_at) == ("", "", None)
     assert read_node(state=["IDLE"], reason="note of a person").reason == "note of a person"
     assert read_node(state=["DOWN"], reason="lockstep: ops: x").reason == "lockstep: ops: x"
+
+
+@pytest.mark.parametrize("given", [{}, {"alloc_cpus": None}, {"alloc_cpus": NO_VAL}, {"alloc_cpus": "?"}], ids=str)
+def test_an_allocation_that_is_not_said_is_not_nothing(given: dict[str, Any]) -> None:
+    """Whoever asks whether anything is in use hears yes."""
+    assert read_node(**given).alloc_cpus
+    assert read_node(**given).alloc_memory_mib
+    assert read_node(alloc_cpus=0).alloc_cpus == 0
 
 
 def test_no_reason_has_no_author() -> None:
@@ -289,7 +296,7 @@ def test_a_thousand_nodes_are_read_quickly() -> None:
     def once() -> float:
         started = time.perf_counter()
         reply = wire.decode(body, wire.Nodes)
-        assert len([wire.node("main", row) for row in reply.nodes or []]) == 1000
+        assert len([convert.node("main", row) for row in reply.nodes or []]) == 1000
         return time.perf_counter() - started
 
     assert min(once() for _ in range(5)) < 0.05
