@@ -22,10 +22,10 @@ from lockstep.runtime.settings import LogSettings, TracingSettings
 
 KEYS = frozenset(
     {
-        "actions", "after_s", "attempt", "because", "cause_id", "cluster", "code", "count", "depth", "epoch", "error",
-        "event", "event_id", "field", "hold", "job", "kind", "level", "name", "namespace", "node", "of", "parser", "path", "pid",
-        "pod", "reason", "restarts", "service", "source", "stream", "subject", "task", "timestamp", "took_ms",
-        "trace_id", "type", "url", "verdict", "version", "was", "worker", "workers", "write",
+        "actions", "after_s", "attempt", "because", "cause_id", "cluster", "code", "count", "depth", "epoch",
+        "error", "event", "event_id", "field", "hold", "job", "kind", "level", "name", "namespace", "node", "of",
+        "parser", "path", "pid", "pod", "reason", "restarts", "service", "source", "stream", "subject", "task",
+        "timestamp", "took_ms", "trace_id", "type", "url", "verdict", "version", "was", "worker", "workers", "write",
     }
 )  # fmt: skip
 """The keys of log lines. A test rejects others, so that one thing has one name everywhere."""
