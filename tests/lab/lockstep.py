@@ -38,12 +38,15 @@ class Lockstep:
         embedded_nats: bool = False,
         settings: Mapping[str, Any] | None = None,
         clusters: Sequence[Mapping[str, Any]] | None = None,
+        replica: int = 1,
     ) -> None:
-        """`settings` are added to the lab's own, by their top-level key."""
+        """`settings` are added to the lab's own, by their top-level key. Replicas run side by side."""
         self._lab = lab
         self._processes = lab.processes
         self._separate = separate
-        self.home = paths.STATE / "lockstep"
+        self._prefix = "lockstep" if replica == 1 else f"lockstep{replica}"
+        self._first_port = HEALTH + 10 * (replica - 1)
+        self.home = paths.STATE / self._prefix
         self.settings_file = self.home / "lockstep.yaml"
         nats: dict[str, Any] = {} if embedded_nats else {"nats": {"url": lab.nats.url}}
         self._settings = {
@@ -70,7 +73,11 @@ class Lockstep:
     @property
     def names(self) -> list[str]:
         """The names of the processes."""
-        return [f"lockstep-{service}" for service in SERVICES] if self._separate else ["lockstep"]
+        return [self.process(service) for service in SERVICES] if self._separate else [self._prefix]
+
+    def process(self, service: str) -> str:
+        """The name of a service's own process."""
+        return f"{self._prefix}-{service}"
 
     def install(self) -> None:
         """The custom resource and the admission policies, as a site's administrator applies them."""
@@ -86,13 +93,13 @@ class Lockstep:
         """Start what is not running and wait until all of it is ready."""
         self.home.mkdir(parents=True, exist_ok=True)
         for index, name in enumerate(self.names):
-            settings = {**self._settings, "health": {"host": ports.LOOPBACK, "port": HEALTH + index}}
+            settings = {**self._settings, "health": {"host": ports.LOOPBACK, "port": self._first_port + index}}
             file = paths.write(self.home / f"{name}.yaml", json.dumps(settings, indent=1))
             program = [BIN / name] if self._separate else [BIN / "lockstep", "standalone"]
             self._processes.start(name, [*program, "--config", file])
         paths.write(self.settings_file, json.dumps(self._settings, indent=1))
         for index, name in enumerate(self.names):
-            self.wait_ready(name, HEALTH + index, timeout_s)
+            self.wait_ready(name, self._first_port + index, timeout_s)
 
     def wait_ready(self, name: str, port: int, timeout_s: float) -> None:
         """Wait until /readyz says so."""
@@ -106,12 +113,12 @@ class Lockstep:
     def kill(self, service: str = "") -> None:
         """End all of it, or one service, without warning."""
         for name in self.names:
-            if service in {"", name.removeprefix("lockstep-")}:
+            if service == "" or name == self.process(service):
                 self._processes.kill(name)
 
     def restart(self, service: str) -> None:
         """Start one service again."""
-        self._processes.restart(f"lockstep-{service}")
+        self._processes.restart(self.process(service))
 
     def cli(self, *arguments: str, check: bool = True, user: str = "", timeout_s: float = 60) -> str:
         """Run `lockstep` as a person would, and return what it printed.
@@ -141,10 +148,14 @@ class Lockstep:
         """The log of the (first) process."""
         return self._processes.log(self.names[0])
 
-    def log_lines(self, name: str = "") -> list[dict[str, Any]]:
-        """The log of one process, line by line."""
-        lines = self._processes.log(name or self.names[0]).read_text().splitlines()
-        return [json.loads(line) for line in lines if line.startswith("{")]
+    def log_end(self, name: str = "") -> int:
+        """Where the log of one process ends now."""
+        return self._processes.log(name or self.names[0]).stat().st_size
+
+    def log_lines(self, name: str = "", since: int = 0) -> list[dict[str, Any]]:
+        """The log of one process, line by line, from where `log_end` was `since`."""
+        lines = self._processes.log(name or self.names[0]).read_bytes()[since:].decode().splitlines()
+        return [json.loads(line) for line in lines if line.startswith("{") and line.endswith("}")]
 
 
 def _ready(port: int) -> bool:
