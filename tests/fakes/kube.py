@@ -259,18 +259,15 @@ class FakeKube:
         if (resource, namespace, name) in self._objects:
             raise Answer(409, "AlreadyExists", f'{resource} "{name}" already exists')
         stamp = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")  # noqa: TID251  the API server's clock
-        meta = {"creationTimestamp": stamp, "uid": f"uid-{self.version + 1}"} | {
-            k: v for k, v in body["metadata"].items() if v
-        }
+        meta = {k: v for k, v in body["metadata"].items() if v}
+        meta |= {"creationTimestamp": stamp, "uid": f"uid-{self.version + 1}"}
+        meta |= {"namespace": namespace} if namespace else {}
         return self._store(resource, body | {"metadata": meta}, "ADDED")
 
     def _patch(self, resource: str, found: Object, body: Any, kind: str, subresource: str) -> Object:
         name = found["metadata"]["name"]
-        if kind == "application/json-patch+json":
-            after = _json_patched(found, body)
-        else:
-            self._check(found, body.get("metadata", {}), name)
-            after = _merged(found, body, strategic=kind.startswith("application/strategic"))
+        self._check(found, body.get("metadata", {}), name)
+        after = _merged(found, body, strategic=kind.startswith("application/strategic"))
         if resource in WITH_STATUS:
             kept = "status" if not subresource else "spec"
             after = after | ({kept: found[kept]} if kept in found else {})
@@ -401,17 +398,3 @@ def _conditions(before: list[Object], patch: list[Object]) -> list[Object]:
         else:
             after[condition["type"]] = after.get(condition["type"], {}) | condition
     return list(after.values())
-
-
-def _json_patched(before: Object, patch: list[Object]) -> Object:
-    after: Object = json.loads(json.dumps(before))
-    for step in patch:
-        *way, last = step["path"].strip("/").split("/")
-        place = after
-        for part in way:
-            place = place[part]
-        if step["op"] == "test" and place.get(last) != step["value"]:
-            raise Answer(422, "Invalid", f"testing value {step['path']} failed: test failed")
-        if step["op"] == "add":
-            place[last] = step["value"]
-    return after

@@ -15,7 +15,7 @@ from kubernetes_asyncio.client.rest import RESTClientObject
 
 from lockstep.base.errors import BadInput
 from lockstep.base.text import one_line
-from lockstep.kube import wire
+from lockstep.kube import keys, wire
 from lockstep.kube.access import Access, read_access
 from lockstep.kube.errors import (
     AlreadyExists,
@@ -148,7 +148,7 @@ class Transport:
 
     async def _send(self, call: _Call, *, refused: Access | None) -> tuple[aiohttp.ClientResponse, Access]:
         rest, access = await self._connection(refused)
-        headers = {"Content-Type": call.content_type, "Accept": "application/json"}
+        headers = {"Content-Type": call.content_type, "Accept": "application/json", "User-Agent": keys.FIELD_MANAGER}
         if access.authorization:
             headers["Authorization"] = access.authorization
         try:
@@ -220,17 +220,12 @@ def failure(what: str, code: int, body: bytes, retry_after: str = "") -> KubeErr
             return Expired(text, after_s=0)
         case 429:
             return Busy(text, after_s=after_s or 1.0)
-        case 422 if _is_another(status, details):
+        case 422 if any(c.field == "metadata.uid" for c in details.causes):
             return Conflict(text, after_s=0)
         case _ if 400 <= code < 500:
             return Invalid(text)
         case _:
             return Unreachable(text, after_s=after_s or None)
-
-
-def _is_another(status: wire.Status, details: wire.Details) -> bool:
-    """A patch was refused because the object has another uid or version than it says."""
-    return any(c.field == "metadata.uid" for c in details.causes) or "testing value /metadata/" in status.message
 
 
 def _text(e: BaseException) -> str:

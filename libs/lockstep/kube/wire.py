@@ -108,9 +108,14 @@ class Node(_Wire, frozen=True):
 
     @property
     def cordoned_by(self) -> str:
-        """The client that set `spec.unschedulable`, as far as the API server knows; a program's name, bounded."""
+        """The client that set `spec.unschedulable`, as far as the API server knows; a program's name, bounded.
+
+        Objects that were created by a client without a name have no record of writers; there our mark has to do.
+        """
         if not self.spec.unschedulable:
             return ""
+        if not self.metadata.managed_fields and self.cordon_is_ours:
+            return keys.FIELD_MANAGER
         writers = (
             f.manager for f in self.metadata.managed_fields if f.fields.spec and f.fields.spec.unschedulable is not None
         )

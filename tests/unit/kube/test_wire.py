@@ -117,6 +117,14 @@ def test_a_node_says_who_cordoned_it() -> None:
     assert NODES.one(json.dumps(node).encode()).cordoned_by == ""
 
 
+def test_without_a_record_of_writers_our_mark_tells_our_cordon() -> None:
+    """Else our own mirror would be taken for somebody's cordon, and hold the worker for ever."""
+    marked = {"metadata": {"name": "n", "annotations": {keys.MIRRORED_CORDON: "true"}}, "spec": {"unschedulable": True}}
+    bare = {"metadata": {"name": "n"}, "spec": {"unschedulable": True}}
+    assert NODES.one(json.dumps(marked).encode()).cordoned_by == keys.FIELD_MANAGER
+    assert NODES.one(json.dumps(bare).encode()).cordoned_by == ""
+
+
 def test_a_heartbeat_does_not_change_a_node() -> None:
     """Only what we read is compared: lastHeartbeatTime is not."""
 
