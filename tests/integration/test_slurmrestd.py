@@ -49,7 +49,7 @@ class RealYard:
         await asyncio.to_thread(self._slurm.scontrol, "delete", f"ReservationName={name}")
 
 
-@pytest.fixture(scope="session", params=["26.05", "24.11"])
+@pytest.fixture(scope="module", params=["26.05", "24.11"])
 def cluster(request: pytest.FixtureRequest) -> Iterator[Slurm]:
     """A cluster of this release with idle nodes."""
     with pytest.MonkeyPatch.context() as patch:
