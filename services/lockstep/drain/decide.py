@@ -25,6 +25,8 @@ def decide(worker: Worker, policy: Policy, now: datetime) -> Decision | None:
     if before is None and (worker.kube_as_of is None or worker.slurm_as_of is None):
         return None
     slurm = worker.slurm
+    if slurm is None and worker.pod is None:
+        return _forgotten(worker, policy, now)
     holds = _with_unheard(standing(worker, policy, now), worker, policy, now)
     wanted = Desired(
         cluster=worker.cluster,
@@ -47,6 +49,15 @@ def decide(worker: Worker, policy: Policy, now: datetime) -> Decision | None:
     number = int(before.revision or 0) + 1 if before else 1
     desired = msgspec.structs.replace(wanted, revision=str(number))
     return Decision(desired=desired, events=_events(worker, before, desired, now))
+
+
+def _forgotten(worker: Worker, policy: Policy, now: datetime) -> Decision | None:
+    """A worker that neither system has any more: it takes its desired state along, once both say so."""
+    before = worker.desired
+    heard = [is_fresh(as_of, now, policy.stale_after_s) for as_of in (worker.kube_as_of, worker.slurm_as_of)]
+    if before is None or not all(heard):
+        return None
+    return Decision(desired=msgspec.structs.replace(before, gone=True, read_at=now))
 
 
 def _episode(worker: Worker, holds: Sequence[HoldView]) -> int:

@@ -46,9 +46,10 @@ class DrainTasks:
 
     async def _collect(self) -> None:
         async for touched in self._ports.mirror.changes():
-            if touched.clusters:
+            keys = self._drains.touched(touched)
+            if touched.clusters and not keys:
                 self._status_wake.set()
-            self._mark(self._drains.touched(touched))
+            self._mark(keys)
 
     async def _tick(self) -> None:
         async for number in _every(TICK_S):
@@ -80,14 +81,15 @@ class DrainTasks:
             await self._ports.bus.events(wanted.events)
         if wanted.desired:
             await self._ports.bus.facts(wanted.desired)
-            self._status_wake.set()
             for desired in wanted.desired:
+                self._ports.mirror.table.apply(desired)
                 self._ports.log.info(
                     "Decided",
                     worker=f"{desired.cluster}/{desired.name}",
                     actions=desired.progress,
                     because=desired.words or "in service",
                 )
+        self._status_wake.set()
         HANDLED.labels("drain", "ok").inc(len(keys))
 
     async def _show(self) -> None:

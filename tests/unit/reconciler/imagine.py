@@ -121,7 +121,7 @@ def imagine(worker: Worker, step: Step, now: datetime) -> Worker:
     """The worker after one step, as the next read shows it."""
     match step:
         case Decision(desired=desired):
-            return msgspec.structs.replace(worker, desired=desired)
+            return msgspec.structs.replace(worker, desired=None if desired.gone else desired)
         case DrainNode(words=words):
             return _written(worker, _drained_node(worker, words, now), _wrote(worker, step, now))
         case UndrainNode():
