@@ -218,7 +218,7 @@ def test_where_a_worker_ran_is_remembered() -> None:
     away = a_drained_worker(holds=[], pod=None, node=cordoned, desired=first)
     assert [hold.id for hold in wanted(away).holds] == [f"cordon/{HOST}"]
     assert wanted(away).had_pod
-    assert not wanted(msgspec.structs.replace(away, slurm=None)).had_pod
+    assert wanted(msgspec.structs.replace(away, slurm=None)).gone
 
 
 def test_a_pod_that_terminates_closes_the_door() -> None:
