@@ -130,12 +130,38 @@ class PodSpec(_Wire, frozen=True):
     host_network: bool = False
 
 
+class Running(_Wire, frozen=True):
+    """A container that runs."""
+
+    started_at: Aware | None = None
+
+
+class ContainerState(_Wire, frozen=True):
+    """What a container does; `running` is None while it waits or has ended."""
+
+    running: Running | None = None
+
+
+class ContainerStatus(_Wire, frozen=True):
+    """How one container is."""
+
+    name: str
+    state: ContainerState = ContainerState()
+
+
 class PodStatus(_Wire, frozen=True):
     """How the pod is."""
 
     phase: str = ""
     conditions: list[Condition] = []
     start_time: Aware | None = None
+    container_statuses: list[ContainerStatus] = []
+
+    def started_at(self, container: str) -> Aware | None:
+        """When that container was started last (of another name: when any was); else when the pod was."""
+        running = {c.name: c.state.running.started_at for c in self.container_statuses if c.state.running}
+        newest = max((at for at in running.values() if at), default=self.start_time)
+        return running.get(container) or newest
 
 
 class Pod(_Wire, frozen=True):

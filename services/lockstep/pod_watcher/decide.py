@@ -91,7 +91,7 @@ def pod_fact(pod: Pod, cluster: str, nodename_label: str) -> KubePod | None:
         phase=pod.status.phase,
         ready=pod.ready,
         ready_since=pod.ready_since,
-        started_at=pod.status.start_time,
+        started_at=pod.status.started_at(SLURMD),
         deleting_since=meta.deletion_timestamp,
         pod_cordon=meta.annotations.get(keys.POD_CORDON) == keys.TRUE,
         protected=meta.labels.get(keys.POD_PROTECT) == keys.TRUE,

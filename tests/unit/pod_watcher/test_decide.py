@@ -91,6 +91,26 @@ def test_only_the_word_true_switches_an_annotation_on(value: str) -> None:
     assert a_bound_pod(annotations={keys.POD_CORDON: "true"}).pod_cordon
 
 
+@pytest.mark.parametrize(
+    ("containers", "started"),
+    [
+        pytest.param({}, 0, id="no container yet: the pod's own start"),
+        pytest.param({"slurmd": 5, "logfile": 9}, 5, id="slurmd's container, not its neighbour"),
+        pytest.param({"worker": 7, "logfile": 2}, 7, id="another name: the newest"),
+        pytest.param({"slurmd": None, "logfile": 9}, 9, id="slurmd waits to be started again"),
+    ],
+)
+def test_a_container_that_was_started_again_is_a_new_start(containers: dict[str, int | None], started: int) -> None:
+    """The kubelet restarts slurmd in place: the worker must register anew before it comes back into service."""
+    running = {n: {"running": {"startedAt": f"2026-12-01T12:00:{s:02}Z"}} if s else {} for n, s in containers.items()}
+    statuses = [{"name": name, "state": state} for name, state in running.items()]
+    pod = a_pod(status={"startTime": "2026-12-01T12:00:00Z", "containerStatuses": statuses})
+
+    assert pod is not None
+    assert pod.started_at is not None
+    assert pod.started_at.second == started
+
+
 def test_two_pods_may_claim_one_worker() -> None:
     """Both are facts, so that pairing can show the quarrel."""
     one, two = a_pod(name="a", spec={"hostname": "gpu-7"}), a_pod(name="b", spec={"hostname": "gpu-7"})
