@@ -1,0 +1,346 @@
+"""The command as a person runs it, against all services and a real NATS, with a fake Kubernetes and Slurm."""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from aiohttp import web
+
+from lockstep.base.clock import monotonic
+from lockstep.cli.exits import Exit
+from tests.fakes.kube import FakeKube, Object
+from tests.fakes.slurmrestd import FakeSlurmrestd
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+ME = "me@example.com"
+START = datetime(2023, 1, 1, tzinfo=UTC).isoformat()
+
+
+class Kube(FakeKube):
+    """Also tells who asks, and records the owner of a Hold as the admission policy does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.user = ME
+
+    async def _answer(self, request: web.Request, query: dict[str, str]) -> web.StreamResponse:
+        if request.path.endswith("/selfsubjectreviews"):
+            return web.json_response({"status": {"userInfo": {"username": self.user}}}, status=201)
+        return await super()._answer(request, query)
+
+    def _create(self, resource: str, namespace: str, body: Object) -> Object:
+        if resource == "holds":
+            body["metadata"] |= {"annotations": {"lockstep.sh/owner": self.user}, "generation": 1}
+        return super()._create(resource, namespace, body)
+
+    def worker(self, number: int) -> None:
+        """A node with a worker's pod that is ready."""
+        ready = {"type": "Ready", "status": "True", "lastTransitionTime": START}
+        self.put("nodes", f"host-{number}", spec={}, status={"conditions": [ready], "nodeInfo": {"bootID": "b"}})
+        labels = {"app.kubernetes.io/name": "slurmd", "slinky.slurm.net/cluster": "main"}
+        self.put(
+            *("pods", f"gpu-{number}", "slurm"),
+            metadata={"labels": labels},
+            spec={"nodeName": f"host-{number}", "hostname": f"gpu-{number}"},
+            status={"phase": "Running", "startTime": START, "conditions": [ready]},
+        )
+
+    def annotations(self, resource: str, name: str, namespace: str = "") -> dict[str, str]:
+        """What is annotated on an object."""
+        found: dict[str, str] = self.get(resource, name, namespace)["metadata"].get("annotations", {})
+        return found
+
+    def told(self) -> list[str]:
+        """The messages of all Events."""
+        return [str(o["message"]) for (resource, _, _), o in self._objects.items() if resource == "events"]
+
+
+@dataclass
+class Ran:
+    """What a command left behind."""
+
+    code: int
+    out: str
+    err: str
+
+
+@dataclass
+class Site:
+    """Everything that runs."""
+
+    kube: Kube
+    slurm: FakeSlurmrestd
+    env: dict[str, str]
+
+    async def run(self, *words: str, code: int = 0, **env: str) -> Ran:
+        """Runs the command; it must end with this code, and never in a traceback."""
+        process = await started(*words, env=self.env | env)
+        try:
+            async with asyncio.timeout(30):
+                out, err = await process.communicate()
+        finally:
+            with suppress(ProcessLookupError):
+                process.kill()
+        ran = Ran(process.returncode or 0, out.decode(), err.decode())
+        assert "Traceback" not in ran.err
+        assert ran.code == code, f"{words} ended with {ran.code}: {ran.out} {ran.err}"
+        return ran
+
+    async def workers(self) -> dict[str, Any]:
+        """The workers by name, as `get` tells them."""
+        answer = json.loads((await self.run("get", "workers", "-o", "json")).out)
+        return {item["name"]: item for item in answer["items"]}
+
+    async def until(self, name: str, **wanted: Any) -> dict[str, Any]:
+        """Waits until a worker is seen like this."""
+        end = monotonic() + 20
+        while True:
+            seen: dict[str, Any] = (await self.workers())[name]
+            if all(seen[key] == value for key, value in wanted.items()):
+                return seen
+            assert monotonic() < end, json.dumps(seen)
+
+
+async def started(
+    *words: str, env: dict[str, str], stderr: int = asyncio.subprocess.PIPE
+) -> asyncio.subprocess.Process:
+    """The command as a process."""
+    return await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "lockstep.cli.main", *words), env=env, stdout=asyncio.subprocess.PIPE, stderr=stderr
+    )
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module", name="site")
+async def _site(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Site]:
+    folder = tmp_path_factory.mktemp("site")
+    names = [f"gpu-{number}" for number in range(1, 7)]
+    async with Kube() as kube, FakeSlurmrestd(names) as slurm:
+        for number in range(1, 7):
+            kube.worker(number)
+        (folder / "key").write_bytes(slurm.key)
+        (folder / "key").chmod(0o600)
+        settings = {
+            "clusters": [{"name": "main", "namespace": "slurm", "url": slurm.url, "key_file": str(folder / "key")}],
+            "kube": {"kubeconfig": kube.kubeconfig(folder, token="mine")},
+            "data_dir": str(folder / "data"),
+            "lease": {"enabled": False},
+            "health": {"port": 0},
+            "policy": {"node_conditions": ["DiskPressure"], "stale_after_s": 60},
+        }
+        (folder / "lockstep.yaml").write_text(json.dumps(settings))
+        kept = {k: v for k, v in os.environ.items() if not k.startswith(("LOCKSTEP_", "KUBE"))}
+        env = kept | {"LOCKSTEP_CONFIG": str(folder / "lockstep.yaml")}
+        site = Site(kube, slurm, env)
+        with (folder / "log").open("wb") as log:
+            services = await started("standalone", env=env, stderr=log.fileno())
+            try:
+                await site.until("gpu-1", phase="idle", protected=True, stale=[])
+                yield site
+            finally:
+                services.send_signal(signal.SIGTERM)
+                await services.communicate()
+        assert services.returncode == 0, (folder / "log").read_text()
+        assert not (folder / "data" / "nats.url").exists()
+
+
+async def test_a_hold_is_placed_explained_waited_for_and_released(site: Site) -> None:
+    """The whole life of a hold, with a job on the worker."""
+    job = site.slurm.start_job(["gpu-1"])
+    await site.until("gpu-1", phase="busy")
+
+    placed = await site.run("hold", "gpu-1", "--reason", "DIMM B2", "--deadline", "2h")
+    assert placed.out == "hold/slurm/gpu-1-dimm-b2 holds 1 worker of cluster main\n"
+    seen = await site.until("gpu-1", phase="draining", progress="draining")
+    assert (seen["words"], seen["holds"][0]["owner"]) == (f"lockstep: {ME}: DIMM B2", ME)
+    why = (await site.run("why", "gpu-1")).out
+    assert f"waits for job {job}: RUNNING" in why
+    assert "ends by: lockstep release gpu-1-dimm-b2" in why
+
+    site.slurm.nodes["gpu-1"].base = "IDLE"
+    del site.slurm.jobs[job]
+    site.slurm.touch("nodes")
+    site.slurm.touch("jobs")
+    await site.until("gpu-1", progress="drained", protected=False)
+
+    assert (await site.run("release", "gpu-1")).out == "hold/slurm/gpu-1-dimm-b2: released\n"
+    assert (await site.until("gpu-1", in_service=True, phase="idle", protected=True))["words"] == ""
+
+
+async def test_waiting_ends_when_the_worker_is_drained(site: Site) -> None:
+    """`--wait` prints how far it is and ends with 0."""
+    ran = await site.run("hold", "gpu-2", "--reason", "reboot", "--wait")
+
+    assert ran.out.splitlines()[-1] == "drained: 1 of 1 drained"
+
+
+async def test_a_second_hold_by_a_taken_name_gets_a_number(site: Site) -> None:
+    """A proposed name gives way; one that was asked for does not."""
+    first = await site.run("hold", "gpu-3", "--reason", "same")
+    second = await site.run("hold", "gpu-3", "--reason", "same")
+    third = await site.run("hold", "gpu-3", "--reason", "same", "--name", "gpu-3-same", code=Exit.BAD_INPUT)
+
+    assert (first.out[:22], second.out[:24]) == ("hold/slurm/gpu-3-same ", "hold/slurm/gpu-3-same-2 ")
+    assert "there is a Hold of that name" in third.err
+    several = await site.run("release", "gpu-3", code=Exit.BAD_INPUT)
+    assert "has 2 holds" in several.err
+    assert len((await site.run("release", "gpu-3", "--all-mine")).out.splitlines()) == 2
+
+
+async def test_somebody_elses_hold_is_ended_only_by_override_and_that_is_recorded(site: Site) -> None:
+    """The owner is told, the override goes to NATS and to Kubernetes."""
+    site.kube.user = "eve@example.com"
+    await site.run("hold", "gpu-4", "--reason", "mine", "--name", "eves")
+    site.kube.user = ME
+
+    denied = await site.run("release", "eves", code=Exit.DENIED)
+    assert "is of eve@example.com, not of me@example.com" in denied.err
+    await site.run("release", "eves", "--override", code=Exit.BAD_INPUT)
+    await site.until("gpu-4", in_service=False)
+    await site.run("release", "eves", "--override", "--why", "needed now")
+
+    recorded = (await site.run("events", "--kind", "hold.overridden", "--since", "5m")).out
+    assert "main/gpu-4 overridden by me@example.com: hold/slurm/eves of eve@example.com: mine: needed now" in recorded
+    assert "me@example.com ended hold/slurm/eves of eve@example.com: needed now" in site.kube.told()
+
+
+async def test_an_override_ends_each_kind_of_hold_where_it_lives(site: Site) -> None:
+    """A cordon, a condition, a pod's cordon and an administrator's drain."""
+    override = ("--override", "--why", "needed")
+    condition = {"type": "DiskPressure", "status": "True", "lastTransitionTime": START}
+    status = site.kube.get("nodes", "host-5")["status"]
+    site.kube.put(
+        "nodes",
+        "host-5",
+        spec={"unschedulable": True},
+        status=status | {"conditions": [*status["conditions"], condition]},
+    )
+    site.kube.put("pods", "gpu-5", "slurm", metadata=pod_cordoned(site.kube))
+    site.slurm.nodes["gpu-6"].flags.add("DRAIN")
+    site.slurm.nodes["gpu-6"].reason = "bad fan"
+    site.slurm.touch("nodes")
+    five = await site.until("gpu-5", in_service=False, progress="drained")
+    ids = ["cordon/host-5", "pod-cordon/slurm/gpu-5", "condition/host-5/DiskPressure"]
+    assert [hold["id"] for hold in five["holds"]] == ids
+    await site.until("gpu-6", in_service=False)
+
+    await site.run("release", *ids, "slurm/gpu-6", *override)
+
+    assert not site.kube.get("nodes", "host-5")["spec"].get("unschedulable")
+    assert site.kube.annotations("nodes", "host-5")["lockstep.sh/ignore-conditions"].startswith(
+        "DiskPressure=2023-01-01T"
+    )
+    assert (
+        "nodeset.slinky.slurm.net/pod-cordon" not in site.kube.get("pods", "gpu-5", "slurm")["metadata"]["annotations"]
+    )
+    assert (await site.until("gpu-6", in_service=True))["words"] == ""
+
+
+def pod_cordoned(kube: Kube) -> Object:
+    """The metadata of gpu-5 with Slinky's annotation."""
+    meta: Object = kube.get("pods", "gpu-5", "slurm")["metadata"]
+    return meta | {"annotations": {"nodeset.slinky.slurm.net/pod-cordon": "true"}}
+
+
+async def test_events_follow_until_they_are_interrupted(site: Site) -> None:
+    """What happens is printed as it happens, one JSON document a line; Ctrl-C ends with 130."""
+    words = ("events", "--follow", "--worker", "gpu-2", "-o", "json")
+    following = await started(*words, env=site.env | {"PYTHONUNBUFFERED": "1"})
+    assert following.stdout is not None
+    await asyncio.sleep(1.5)
+    site.kube.put("nodes", "host-2", spec={"unschedulable": True})
+    async with asyncio.timeout(10):
+        event = json.loads(await following.stdout.readline())
+    following.send_signal(signal.SIGINT)
+    async with asyncio.timeout(5):
+        _, err = await following.communicate()
+
+    assert (event["type"], event["worker"]["name"], event["hold"]["id"]) == ("hold.placed.v1", "gpu-2", "cordon/host-2")
+    assert (following.returncode, err) == (Exit.INTERRUPTED, b"")
+
+
+async def test_bad_input_changes_nothing(site: Site) -> None:
+    """Refused before anything is created, with the field and the nearest names."""
+    before = holds(site.kube)
+    unknown = await site.run("hold", "gpu-77", "--reason", "r", code=Exit.NOT_FOUND)
+    await site.run("hold", "gpu-7", "--reason", "x" * 10_000, code=Exit.BAD_INPUT)
+    await site.run("hold", "--selector", "", "--reason", "r", code=Exit.BAD_INPUT)
+    other = await site.run("hold", "gpu-1", "--reason", "r", "-c", "mian", code=Exit.NOT_FOUND)
+    await site.run("hold", "gpu-1", "--reason", "r", "--dry-run")
+
+    assert "'gpu-77': there is none of that name; nearest: gpu-" in unknown.err
+    assert "'mian': there is none of that name; nearest: main" in other.err
+    assert holds(site.kube) == before
+
+
+def holds(kube: Kube) -> set[str]:
+    """The Holds that are stored."""
+    return {name for resource, _, name in kube._objects if resource == "holds"}
+
+
+async def test_without_nats_kubernetes_alone_is_read_and_that_is_said(site: Site) -> None:
+    """The holds and Slurm's state, as the pods' conditions show it, are still there."""
+    await site.run("hold", "gpu-3", "--reason", "alone", "--name", "alone", "--wait")
+    ran = await site.run("get", "workers", "-o", "json", LOCKSTEP_NATS_URL="nats://127.0.0.1:9")
+    await site.run("release", "alone")
+
+    assert "Reading Kubernetes alone" in ran.err
+    three = next(item for item in json.loads(ran.out)["items"] if item["name"] == "gpu-3")
+    assert (three["phase"], three["in_service"], three["stale"]) == ("drained", False, ["slurm"])
+
+
+async def test_a_system_that_cannot_be_reached_is_code_4_and_rights_are_code_5(site: Site, tmp_path: Path) -> None:
+    """Scripts can tell the two apart."""
+    nowhere = json.loads(Path(site.kube.kubeconfig(tmp_path, token="mine")).read_text())
+    nowhere["clusters"][0]["cluster"]["server"] = "http://127.0.0.1:9"
+    (tmp_path / "nowhere").write_text(json.dumps(nowhere))
+    away = {"LOCKSTEP_NATS_URL": "nats://127.0.0.1:9"}
+
+    await site.run("get", "workers", "--kubeconfig", str(tmp_path / "nowhere"), code=Exit.UNREACHABLE, **away)
+    await site.run("events", code=Exit.UNREACHABLE, **away)
+    site.kube.tokens = {"mine"}
+    other = site.kube.kubeconfig(tmp_path, token="other")
+    try:
+        await site.run("get", "workers", "--kubeconfig", other, code=Exit.DENIED, **away)
+    finally:
+        site.kube.tokens = None
+
+
+async def test_doctor_tells_what_is_wrong_and_what_to_do(site: Site) -> None:
+    """A fake that gives no rights fails; clock, versions, streams and sources are fine."""
+    ran = await site.run("doctor", "-o", "json", code=Exit.NO)
+    found = json.loads(ran.out)["items"]
+
+    failed = {check["area"] for check in found if check["level"] == "fail"}
+    fine = {check["area"] for check in found if check["level"] == "ok"}
+    assert failed == {"holds", "rights"}
+    assert fine >= {"settings", "kubernetes", "slurm main", "nats", "sources", "budgets", "neighbour"}
+    assert all(check["do"] for check in found if check["level"] != "ok")
+    assert site.slurm.key.decode() not in ran.out
+
+
+async def test_a_closed_pipe_is_no_error(site: Site) -> None:
+    """`lockstep get workers | head -1` ends in silence."""
+    read, write = os.pipe()
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "lockstep.cli.main", "get", "workers", "-o", "yaml"),
+        env=site.env,
+        stdout=write,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    os.close(write)
+    os.close(read)
+    async with asyncio.timeout(20):
+        _, err = await process.communicate()
+
+    assert (process.returncode, err) == (Exit.OK, b"")
