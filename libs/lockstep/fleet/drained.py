@@ -12,7 +12,7 @@ import re
 from datetime import datetime
 
 from lockstep.contracts.facts import SlurmNode
-from lockstep.contracts.policy import Policy
+from lockstep.contracts.policy import Policy, Protect
 from lockstep.fleet.holds import projected
 from lockstep.fleet.worker import Worker, is_fresh
 from lockstep.slurm import reasons, states
@@ -70,6 +70,11 @@ def why_not_idle(slurm: SlurmNode, policy: Policy) -> str:
     if slurm.alloc_cpus or slurm.alloc_memory_mib or gres_in_use(slurm.gres_used):
         return "resources are still allocated"
     return ""
+
+
+def why_not_let_go(slurm: SlurmNode, policy: Policy) -> str:
+    """Why one more reading, right before a pod may be evicted, speaks against it; the empty string when it does not."""
+    return (why_not_idle if policy.protect is Protect.BUSY else why_not_empty)(slurm, policy)
 
 
 def is_answered(worker: Worker) -> bool:

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from functools import lru_cache
 
 from lockstep.base.text import one_line
-from lockstep.contracts.facts import HoldView, KubeHold, KubeNode
+from lockstep.contracts.facts import HoldView, KubeHold, KubeNode, SlurmNode
 from lockstep.contracts.hold import MAX_REASON, AtDeadline, DrainPolicy, HoldClass, WorkerSelector, seconds_of
 from lockstep.contracts.policy import Policy
 from lockstep.fleet import signals
@@ -204,7 +204,7 @@ def _from_pods(worker: Worker) -> Iterator[HoldView]:
 
 def _from_slurm(worker: Worker, now: datetime) -> Iterator[HoldView]:
     slurm = worker.slurm
-    if slurm is not None and is_foreign(worker):
+    if slurm is not None and is_foreign(slurm):
         yield HoldView(
             id=f"slurm/{slurm.name}",
             hold_class=HoldClass.SLURM,
@@ -224,14 +224,11 @@ def _from_slurm(worker: Worker, now: datetime) -> Iterator[HoldView]:
             )
 
 
-def is_foreign(worker: Worker) -> bool:
-    """Whether somebody else than us (and than slurmctld by itself) keeps the worker out of service in Slurm.
+def is_foreign(slurm: SlurmNode) -> bool:
+    """Whether somebody else than us (and than slurmctld by itself) keeps the node out of service in Slurm.
 
-    FAIL is never ours, whatever the reason says: it clears DRAIN and leaves the words.
+    Then nothing is written on it. FAIL is never ours, whatever the reason says: it clears DRAIN and leaves the words.
     """
-    slurm = worker.slurm
-    if slurm is None:
-        return False
     if states.is_fail(slurm.base, slurm.flags):
         return True
     if reasons.is_ours(slurm.reason):

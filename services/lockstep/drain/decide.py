@@ -25,9 +25,9 @@ def decide(worker: Worker, policy: Policy, now: datetime) -> Decision | None:
     if before is None and (worker.kube_as_of is None or worker.slurm_as_of is None):
         return None
     slurm = worker.slurm
-    if slurm is None and worker.pod is None:
-        return _forgotten(worker, policy, now)
     holds = _with_unheard(standing(worker, policy, now), worker, policy, now)
+    if slurm is None and worker.pod is None and (before is None or not holds):
+        return _forgotten(worker, policy, now)
     wanted = Desired(
         cluster=worker.cluster,
         name=worker.name,
@@ -52,7 +52,7 @@ def decide(worker: Worker, policy: Policy, now: datetime) -> Decision | None:
 
 
 def _forgotten(worker: Worker, policy: Policy, now: datetime) -> Decision | None:
-    """A worker that neither system has any more: it takes its desired state along, once both say so."""
+    """A worker that neither system has any more and no hold is about: it takes its desired state along."""
     before = worker.desired
     heard = [is_fresh(as_of, now, policy.stale_after_s) for as_of in (worker.kube_as_of, worker.slurm_as_of)]
     if before is None or not all(heard):

@@ -12,7 +12,7 @@ from lockstep.contracts.policy import MirrorCordon as Mirror
 from lockstep.contracts.policy import Policy
 from lockstep.contracts.policy import Protect as ProtectPolicy
 from lockstep.fleet.drained import why_not_closed, why_not_drained, why_not_idle
-from lockstep.fleet.holds import ends_jobs, is_mirrored, projected, standing
+from lockstep.fleet.holds import ends_jobs, is_foreign, is_mirrored, projected, standing
 from lockstep.fleet.pairing import believed
 from lockstep.fleet.ready import why_not_ready
 from lockstep.fleet.worker import Worker, is_fresh, is_live
@@ -102,20 +102,15 @@ def _slurm(
 
 
 def _down(worker: Worker, node: SlurmNode, desired: Desired, policy: Policy, now: datetime) -> list[WorkerAction]:
+    if is_foreign(node):
+        return []
     words, because, wrote = desired.words, projected(desired.holds)[0].id, worker.wrote
-    ours = reasons.is_ours(node.reason)
     answered = wrote is not None and bool(wrote.words) and wrote.episode == desired.episode
     if states.is_drain(node.base, node.flags):
-        if not ours:
-            return []
         if not reasons.same(node.reason, words):
             return [DrainNode(words=words, because=because)]
         return [] if answered else [DrainNode(words=node.reason, because=because)]
-    if states.is_fail(node.base, node.flags):
-        return []
-    if states.is_down(node.base, node.flags) and not ours:
-        if not reasons.by_slurmctld(node.reason):
-            return []
+    if states.is_down(node.base, node.flags):
         words = reasons.keep_behind(words, node.reason)
     again = wrote.reasserted_at if wrote is not None and answered else None
     if again is not None and now - again < timedelta(seconds=policy.reassert_every_s):

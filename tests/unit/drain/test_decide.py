@@ -218,7 +218,15 @@ def test_where_a_worker_ran_is_remembered() -> None:
     away = a_drained_worker(holds=[], pod=None, node=cordoned, desired=first)
     assert [hold.id for hold in wanted(away).holds] == [f"cordon/{HOST}"]
     assert wanted(away).had_pod
-    assert wanted(msgspec.structs.replace(away, slurm=None)).gone
+
+
+def test_a_worker_that_neither_system_has_is_forgotten_unless_a_hold_is_about_it() -> None:
+    """A Hold, or a cordon where it ran last, keeps it in mind; and nobody is made up because a Hold names him."""
+    gone = a_worker(slurm=None, pod=None, desired=a_desired())
+    assert wanted(gone).gone
+    assert not wanted(msgspec.structs.replace(gone, holds=[a_hold()])).gone
+    assert decide(msgspec.structs.replace(gone, holds=[a_hold()], desired=None), POLICY, NOW) is None
+    assert decide(msgspec.structs.replace(gone, slurm_as_of=ago(16)), POLICY, NOW) is None
 
 
 def test_a_pod_that_terminates_closes_the_door() -> None:

@@ -173,8 +173,8 @@ def test_text_from_outside_is_cleaned_and_bounded() -> None:
 @pytest.mark.parametrize("by", ["", "root", "slurm", "ops", "4294967294"])
 def test_who_set_a_drain_is_told_by_its_words_alone(by: str) -> None:
     """All who use one token look alike to Slurm, so its author field decides nothing."""
-    assert is_foreign(a_worker(slurm=a_slurm_node("IDLE+DRAIN", reason="bad DIMM", reason_by=by)))
-    assert not is_foreign(a_worker(slurm=a_slurm_node("IDLE+DRAIN", reason=OURS, reason_by=by)))
+    assert is_foreign(a_slurm_node("IDLE+DRAIN", reason="bad DIMM", reason_by=by))
+    assert not is_foreign(a_slurm_node("IDLE+DRAIN", reason=OURS, reason_by=by))
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,7 @@ def check_end(worker: Worker, policy: Policy, now: datetime) -> None:
     """What must be so when nothing is left to do."""
     assert broken(worker, policy, now) == []
     slurm, desired = worker.slurm, worker.desired
-    assert (desired is None) == (slurm is None and worker.pod is None)
+    assert desired is not None or (slurm is None and worker.pod is None)
     if slurm is None or desired is None:
         return
     ours = states.is_drain(slurm.base, slurm.flags) and reasons.is_ours(slurm.reason)

@@ -1,0 +1,110 @@
+"""A thousand random histories: whatever happened, Lockstep settles, and has undone nobody's work."""
+
+import pytest
+
+from lockstep.contracts.policy import MirrorCordon as Mirror
+from lockstep.contracts.policy import Policy, Protect
+from lockstep.fleet.holds import projected, standing
+from lockstep.fleet.invariants import broken
+from lockstep.fleet.pairing import pair
+from lockstep.fleet.ready import why_not_ready
+from lockstep.slurm import reasons, states
+from tests.builders import KEY
+from tests.unit.model.lockstep import SITE
+from tests.unit.model.world import STEP, World
+
+STEPS = 25
+ROUNDS = 45
+QUIET = 5
+"""Rounds without anything to do; longer than any of the policy's intervals."""
+MANY_WRITES = 16
+
+POLICIES = [
+    Policy(protect=protect, mirror=mirror, stale_after_s=6, reassert_every_s=3)
+    for protect, mirror in (
+        (Protect.UNDRAINED, Mirror.CORDON),
+        (Protect.UNDRAINED, Mirror.NONE),
+        (Protect.BUSY, Mirror.CORDON),
+        (Protect.OFF, Mirror.NONE),
+    )
+]
+
+
+def settle(world: World) -> None:
+    """Nobody acts any more, every source is heard and every message arrives; how long until nothing is left to do."""
+    world.rest()
+    written, quiet = world.hands.writes, 0
+    for _ in range(ROUNDS):
+        pod_before = world.kube.pod and world.kube.pod.fact(world.now)
+        world.pass_time()
+        world.read_slurm()
+        world.read_kube()
+        world.drain.mirror.follow()
+        busy = world.drain.look(world.now)
+        world.reconciler.mirror.follow()
+        busy |= world.reconciler.look(world.now)
+        moved = pod_before != (world.kube.pod and world.kube.pod.fact(pod_before.read_at if pod_before else world.now))
+        quiet = 0 if busy or moved or world.slurm.jobs else quiet + 1
+        if quiet == QUIET:
+            break
+    else:
+        raise AssertionError("does not settle")
+    assert world.hands.writes - written <= MANY_WRITES
+
+
+def check_end(world: World) -> None:
+    """What must be so when all is quiet."""
+    worker = pair(world.reconciler.mirror.table, KEY, SITE)
+    slurm, desired, policy, now = world.slurm, worker.desired, world.policy, world.now
+    assert broken(worker, policy, now) == []
+    assert desired is not None
+    base, flags = slurm.words(now)
+    holds = standing(worker, policy, now)
+    assert [hold.id for hold in desired.holds] == [hold.id for hold in holds]
+    for name in world.cordoned:
+        assert world.kube.nodes[name].cordoned_by == "kubectl", f"{name}: a user's cordon is gone"
+    ours = slurm.drain and reasons.is_ours(slurm.reason)
+    if world.foreign is not None:
+        assert slurm.drain or slurm.fail or slurm.down_by, "an administrator's drain is gone"
+        assert not world.foreign or slurm.reason == world.foreign
+        assert not ours
+    if projected(holds) and slurm.known:
+        assert not slurm.offered(now), "Slurm offers a worker that is held"
+        assert ours or slurm.fail or slurm.down_by or world.foreign is not None
+    if ours:
+        assert projected(holds) or why_not_ready(worker, policy, now)
+        assert reasons.same(slurm.reason, desired.words) or not projected(holds)
+    host = world.kube.host
+    if host is not None and host.in_service is not None:
+        assert host.in_service.message == desired.words
+        assert states.has_reason(base, flags) or not desired.words or not slurm.known
+    for node in world.kube.nodes.values():
+        if policy.mirror is Mirror.NONE or desired.in_service:
+            assert node.cordoned_by != "lockstep", "our mirror stands without a hold"
+            assert not node.mark
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=lambda p: f"protect {p.protect}, mirror {p.mirror}")
+@pytest.mark.parametrize("tens", range(25))
+def test_any_history_settles_and_undoes_nobodys_work(tens: int, policy: Policy) -> None:
+    """Ten histories of twenty-five seconds each, then quiet."""
+    for seed in range(tens * 10, tens * 10 + 10):
+        world = World(seed, policy)
+        try:
+            for _ in range(STEPS):
+                world.step()
+            settle(world)
+            check_end(world)
+        except AssertionError as error:
+            raise AssertionError("\n".join([f"seed {seed}: {error}", *world.log])) from error
+
+
+def test_nothing_is_written_in_a_quiet_world() -> None:
+    """A healthy worker is protected and shown once, and then left alone."""
+    world = World(0, POLICIES[0])
+    settle(world)
+    written = world.hands.writes
+    for _ in range(20):
+        world.now += STEP
+        settle(world)
+    assert world.hands.writes == written == 1
