@@ -72,11 +72,26 @@ async def _apply(connection: Connection, name: str, wanted: dict[str, Any]) -> d
     except ApiError as e:
         if e.err_code != STREAM_NOT_FOUND:
             raise
-        return await connection.call(f"STREAM.CREATE.{name}", wanted)
+        return await _create(connection, name, wanted)
     wanted["num_replicas"] = max(wanted["num_replicas"], found["config"].get("num_replicas", 1))
     if all(found["config"].get(key) == value for key, value in wanted.items()):
         return found
     return await connection.call(f"STREAM.UPDATE.{name}", found["config"] | wanted)
+
+
+async def _create(connection: Connection, name: str, wanted: dict[str, Any]) -> dict[str, Any]:
+    """Creates a stream, or finds the one that another process creates in the same moment.
+
+    While both are at it, the server counts the space of both, and may refuse one for want of it.
+    """
+    try:
+        return await connection.call(f"STREAM.CREATE.{name}", wanted)
+    except ApiError as refused:
+        await asyncio.sleep(AGAIN_AFTER_S)
+        try:
+            return await connection.call(f"STREAM.INFO.{name}")
+        except ApiError:
+            raise refused from None
 
 
 def _config(stream: Stream, replicas: int) -> dict[str, Any]:
