@@ -128,11 +128,13 @@ class Lockstep:
         """
         return self.run(*arguments, check=check, timeout_s=timeout_s).stdout
 
-    def run(self, *arguments: str, check: bool = False, timeout_s: float = 60) -> "subprocess.CompletedProcess[str]":
-        """Run `lockstep`, with all that came of it."""
+    def run(
+        self, *arguments: str, check: bool = False, settings: bool = True, timeout_s: float = 60
+    ) -> "subprocess.CompletedProcess[str]":
+        """Run `lockstep`, with all that came of it; without our `settings` it knows what its options say."""
         answer = subprocess.run(
             [BIN / "lockstep", *arguments],
-            env={**CLEAN_ENV, "LOCKSTEP_CONFIG": str(self.settings_file), "TERM": os.environ.get("TERM", "dumb")},
+            env=self.environment(settings=settings),
             capture_output=True,
             text=True,
             check=False,
@@ -143,6 +145,11 @@ class Lockstep:
                 f"lockstep {' '.join(arguments)} ended with {answer.returncode}: {answer.stderr.strip()}"
             )
         return answer
+
+    def environment(self, *, settings: bool = True) -> dict[str, str]:
+        """The environment of a person who uses `lockstep`."""
+        ours = {"LOCKSTEP_CONFIG": str(self.settings_file)} if settings else {}
+        return {**CLEAN_ENV, **ours, "TERM": os.environ.get("TERM", "dumb")}
 
     def log(self) -> Path:
         """The log of the (first) process."""
