@@ -57,20 +57,24 @@ def fail(area: str, found: str, do: str) -> Check:
     return Check(level=Level.FAIL, area=area, found=found, do=do)
 
 
-def skew(area: str, date: str, sent: datetime, answered: datetime) -> Check:
-    """The other clock against ours, from an HTTP `Date` header, which is cut to whole seconds."""
-    if not date:
+def skew(area: str, theirs: datetime | None, sent: datetime, answered: datetime) -> Check:
+    """Another clock against ours. It told its time, cut to whole seconds, between `sent` and `answered`."""
+    if theirs is None:
         return ok(area, "does not tell its time")
-    try:
-        theirs = parsedate_to_datetime(date)
-    except ValueError:
-        return warn(area, "tells a time that cannot be read", "look at what stands between, such as a proxy")
     low, high = (theirs - answered).total_seconds(), (theirs - sent).total_seconds() + 1.0
     off = 0.0 if low <= 0.0 <= high else min(abs(low), abs(high))
     if off <= MAX_SKEW_S:
         return ok(area, "clock agrees with this machine's")
     way = "behind" if high < 0 else "ahead of"
     return warn(area, f"clock is {span(off)} {way} this machine's", "let all machines follow one time server (NTP)")
+
+
+def date_of(header: str) -> datetime | None:
+    """The time in an HTTP `Date` header; None if there is none that can be read."""
+    try:
+        return parsedate_to_datetime(header)
+    except ValueError:
+        return None
 
 
 def token(area: str, text: str, now: datetime) -> Check | None:

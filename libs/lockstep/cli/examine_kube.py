@@ -17,7 +17,7 @@ from lockstep.cli.rights import LEASE_RIGHTS, RIGHTS, Right
 from lockstep.cli.who import whoami
 from lockstep.contracts.hold import GROUP, VERSION
 from lockstep.contracts.policy import Protect
-from lockstep.kube.access import read_access
+from lockstep.kube.access import Access, read_access
 from lockstep.kube.errors import Denied, NotFound
 from lockstep.kube.wire import ObjectMeta, Page, Pdb
 from lockstep.pod_watcher.model import selector_of
@@ -42,28 +42,25 @@ async def server(reach: Reach) -> list[Check]:
     access = await read_access(raw.settings)
     found = [checks.kubernetes_version(version.major, version.minor, version.text)]
     found.append(ok("kubernetes", f"reached as {user or 'an unknown user'}"))
-    tls = ssl.create_default_context(cafile=access.config.ssl_ca_cert or None)
-    if not access.config.verify_ssl:
-        tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
-    found.append(await clock_of("kubernetes", f"{access.config.host}/version", tls=tls))
+    found.append(await _clock(access))
     expiry = checks.token("kubernetes", access.authorization, now())
     return [*found, expiry] if expiry else found
 
 
-async def clock_of(area: str, url: str, *, tls: ssl.SSLContext | None = None) -> Check:
-    """The clock of a server, by the Date of its answer, whatever the answer is."""
-    path = url.removeprefix("unix://")
-    connector = aiohttp.UnixConnector(path) if path != url else aiohttp.TCPConnector(ssl=tls or True)
-    timeout = aiohttp.ClientTimeout(total=5)
+async def _clock(access: Access) -> Check:
+    """The API server's clock, by the Date of its answer, whatever the answer is."""
+    tls = ssl.create_default_context(cafile=access.config.ssl_ca_cert or None)
+    if not access.config.verify_ssl:
+        tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
     sent = now()
     try:
         async with (
-            aiohttp.ClientSession(connector=connector, timeout=timeout) as session,
-            session.get("http://localhost/" if path != url else url) as answer,
+            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=5)) as session,
+            session.get(f"{access.config.host}/version", ssl=tls) as answer,
         ):
-            return checks.skew(area, answer.headers.get("Date", ""), sent, now())
+            return checks.skew("kubernetes", checks.date_of(answer.headers.get("Date", "")), sent, now())
     except (aiohttp.ClientError, TimeoutError, OSError) as e:
-        return warn(area, f"its clock cannot be read: {type(e).__name__}", "see the other lines about it")
+        return warn("kubernetes", f"its clock cannot be read: {type(e).__name__}", "see the other lines about it")
 
 
 async def installed(reach: Reach) -> list[Check]:

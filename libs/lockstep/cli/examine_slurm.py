@@ -2,19 +2,25 @@
 
 from pathlib import Path
 
-from lockstep.base.clock import now
+import msgspec
+
+from lockstep.base.clock import from_epoch, now
 from lockstep.cli import checks
 from lockstep.cli.checks import Check, fail, ok, warn
 from lockstep.cli.connect import Reach
-from lockstep.cli.examine_kube import clock_of
 from lockstep.runtime.settings import ClusterSettings
+from lockstep.slurm import wire
+from lockstep.slurm.answers import check
+from lockstep.slurm.errors import SlurmError
+from lockstep.slurm.tokens import FileTokens, KeyTokens, Tokens
+from lockstep.slurm.transport import Transport
 
 
 async def cluster(reach: Reach, wanted: ClusterSettings) -> list[Check]:
     """Key or token, version, whether its nodes can be read, and its clock."""
     area = f"slurm {wanted.name}"
     found = secret(area, wanted)
-    if any(check.level is checks.Level.FAIL for check in found):
+    if any(line.level is checks.Level.FAIL for line in found):
         return found
     slurm = await reach.slurm(wanted.name)
     ping = await slurm.ping()
@@ -28,8 +34,36 @@ async def cluster(reach: Reach, wanted: ClusterSettings) -> list[Check]:
         found.append(ok(area, f"{count} nodes can be read at {wanted.url}"))
     else:
         found.append(warn(area, "it has no nodes", "is it the right cluster, and have the slurmds registered?"))
-    found.append(await clock_of(area, wanted.url))
+    found.append(await _clock(area, wanted, ping.parser))
     return found
+
+
+class _Statistics(msgspec.Struct, frozen=True):
+    req_time: wire.Number | int | None = None
+
+
+class _Diag(wire.Reply):
+    statistics: _Statistics = _Statistics()
+
+
+def _tokens(wanted: ClusterSettings) -> Tokens:
+    if wanted.key_file:
+        return KeyTokens(Path(wanted.key_file).expanduser(), wanted.user)
+    return FileTokens(wanted.token_file, wanted.user)
+
+
+async def _clock(area: str, wanted: ClusterSettings, parser: str) -> Check:
+    """slurmctld's clock: `diag` says when it was asked. slurmrestd's answers have no Date header (Slurm 26.05)."""
+    transport = Transport(wanted.url, _tokens(wanted))
+    sent = now()
+    try:
+        reply = check(await transport.send("GET", parser, "diag/", transport.who()), _Diag)
+    except SlurmError as e:
+        return ok(area, f"does not tell its time: {e}")
+    finally:
+        await transport.close()
+    at = wire.number(reply.statistics.req_time) if reply else None
+    return checks.skew(area, from_epoch(at or 0), sent, now())
 
 
 def secret(area: str, wanted: ClusterSettings) -> list[Check]:
