@@ -211,8 +211,8 @@ class ClusterPoller:
         await self._tell_source(source.succeeded(at, interval_s or self._interval_s))
         return 0
 
-    async def _failed(self, source: Source, error: str, at: datetime) -> int:
-        await self._tell_source(source.failed(error, at))
+    async def _failed(self, source: Source, error: str, began: datetime) -> int:
+        await self._tell_source(source.failed(error, clock.now(), began=began))
         return source.failures
 
     async def _tell_source(self, told: Told) -> None:

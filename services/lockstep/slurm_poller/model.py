@@ -46,10 +46,13 @@ class Source:
         self._as_of, self._since, self._failures, self._is_told = as_of, None, 0, False
         return Told(self._health(as_of, interval_s=interval_s), event)
 
-    def failed(self, error: str, at: datetime) -> Told:
-        """It could not be read. Its facts stand; the heartbeat stays away, and why is told once."""
+    def failed(self, error: str, at: datetime, *, began: datetime | None = None) -> Told:
+        """It could not be read, after a try that `began` earlier. Its facts stand, and no heartbeat comes.
+
+        Why is told once. A single try that lasted too long is enough.
+        """
         self._failures += 1
-        self._since = self._since or at
+        self._since = self._since or began or at
         if self._is_told or (self._failures < TOLERATED_TIMES and at - self._since < TOLERATED):
             return Told()
         self._is_told = True
