@@ -177,6 +177,9 @@ class KubeExam:
         told = {c["type"]: c.get("message") for c in before["status"]["conditions"]}
         assert told == {"Ready": None, "SlurmNodeStateDrain": "lockstep: y", "SlurmNodeStateIdle": "lockstep: y"}
         assert before["status"]["phase"] == "Running"
+        assert await show("IDLE", reason="")
+        after = (await site.read_pod(name))["status"]["conditions"]
+        assert {c["type"]: c.get("message", "") for c in after} == {"Ready": "", "SlurmNodeStateIdle": ""}
         with pytest.raises(Conflict):
             await site.kube.set_pod_conditions(site.namespace, name, [], keys.SLURM_STATE_PREFIX, uid="another")
         with pytest.raises(NotFound):

@@ -218,7 +218,9 @@ class FakeKube:
             raise Answer(401, "Unauthorized", "Unauthorized")
         if self.failing:
             code, reason = self.failing.popleft()
-            raise Answer(code, reason, f"scripted {code}", details={"retryAfterSeconds": 2} if code == 429 else {})
+            raise Answer(
+                code, reason, f"scripted {code}", details={"retryAfterSeconds": {429: 2, 503: 30}.get(code, 0)}
+            )
 
     async def _answer(self, request: web.Request, query: dict[str, str]) -> web.StreamResponse:
         if request.path == "/version":

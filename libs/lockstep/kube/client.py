@@ -1,6 +1,7 @@
 """The Kubernetes API as `port.KubeApi` promises it, over `transport.Transport`."""
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from random import Random
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
@@ -133,19 +134,27 @@ class KubeClient:
 
     async def cordon(self, name: str, *, mark: bool) -> bool:
         """See `port.KubeApi`."""
-        node = await self._the_node(name)
-        if node.spec.unschedulable:
-            return False
-        await self._set_schedulable(node, unschedulable=True, mark=keys.TRUE if mark else None)
-        return True
+
+        async def once() -> bool:
+            node = await self._the_node(name)
+            if node.spec.unschedulable:
+                return False
+            await self._set_schedulable(node, unschedulable=True, mark=keys.TRUE if mark else None)
+            return True
+
+        return await _again(once)
 
     async def uncordon(self, name: str, *, only_ours: bool = True) -> bool:
         """See `port.KubeApi`."""
-        node = await self._the_node(name)
-        if not node.spec.unschedulable or (only_ours and not node.cordon_is_ours):
-            return False
-        await self._set_schedulable(node, unschedulable=None, mark=None)
-        return True
+
+        async def once() -> bool:
+            node = await self._the_node(name)
+            if not node.spec.unschedulable or (only_ours and not node.cordon_is_ours):
+                return False
+            await self._set_schedulable(node, unschedulable=None, mark=None)
+            return True
+
+        return await _again(once)
 
     async def ensure_pdb(self, namespace: str, name: str, selector: Mapping[str, str]) -> bool:
         """See `port.KubeApi`."""
@@ -183,14 +192,18 @@ class KubeClient:
 
     async def set_hold_status(self, namespace: str, name: str, status: HoldStatus, *, uid: str) -> None:
         """See `port.KubeApi`."""
-        hold = await self.get_hold(namespace, name)
-        if hold is None:
-            raise NotFound(f"hold {namespace}/{name} is gone")
-        if hold.metadata.uid != uid:
-            raise Conflict(f"hold {namespace}/{name} is another one now")
         whole = {f.encode_name: msgspec.to_builtins(getattr(status, f.name)) for f in msgspec.structs.fields(status)}
-        body = {"metadata": {"resourceVersion": hold.metadata.resource_version}, "status": whole}
-        await self._patch(HOLDS.path(namespace, name, "/status"), MERGE, body)
+
+        async def once() -> None:
+            hold = await self.get_hold(namespace, name)
+            if hold is None:
+                raise NotFound(f"hold {namespace}/{name} is gone")
+            if hold.metadata.uid != uid:
+                raise Conflict(f"hold {namespace}/{name} is another one now")
+            body = {"metadata": {"resourceVersion": hold.metadata.resource_version}, "status": whole}
+            await self._patch(HOLDS.path(namespace, name, "/status"), MERGE, body)
+
+        await _again(once)
 
     async def emit_event(
         self, regarding: Regarding, *, reason: str, message: str, kind: Literal["Normal", "Warning"] = "Normal"
@@ -299,6 +312,18 @@ class KubeClient:
 
     async def _patch(self, path: str, content_type: str, body: Any) -> None:
         await self._http.request("PATCH", path, query=_MANAGER, body=body, content_type=content_type)
+
+
+async def _again(once: Callable[[], Awaitable[T]]) -> T:
+    """Look and write, and look again when somebody wrote in between, as kubelets and controllers do all the time.
+
+    Raises:
+        Conflict: three times in a row.
+    """
+    for _ in range(2):
+        with suppress(Conflict):
+            return await once()
+    return await once()
 
 
 def _whole(condition: Condition) -> dict[str, Any]:

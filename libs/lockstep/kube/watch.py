@@ -18,8 +18,7 @@ import msgspec
 
 from lockstep.base.backoff import backoff
 from lockstep.base.clock import now
-from lockstep.base.errors import Retry
-from lockstep.kube.errors import Expired, KubeError, Unreachable
+from lockstep.kube.errors import Busy, Expired, KubeError, Unreachable
 from lockstep.kube.port import Delta
 from lockstep.kube.resources import Resource
 from lockstep.kube.transport import Transport, failure
@@ -102,7 +101,7 @@ class Watch(Generic[K]):
                 if not lost and not (first and isinstance(e, Expired | Silent)):
                     lost = True
                     yield Delta(kind="lost", at=now(), error=str(e))
-                asked_s = e.after_s or 0.0 if isinstance(e, Retry) else 0.0
+                asked_s = e.after_s or 0.0 if isinstance(e, Busy) else 0.0
                 pause_s = max(asked_s, backoff(self._failures, limit_s=LONGEST_S, jitter=self._random))
                 self._failures += 1
             await asyncio.sleep(pause_s)
@@ -166,7 +165,7 @@ class Watch(Generic[K]):
             except TimeoutError as e:
                 raise Silent(f"GET {self._path}: nothing heard for {deadline_s:g} s") from e
             except (aiohttp.ClientError, OSError) as e:
-                raise Unreachable(f"GET {self._path}: watch broke: {type(e).__name__} {e}".strip()) from e
+                raise Unreachable(f"GET {self._path}: watch broke: {type(e).__name__}") from e
             if not chunk:
                 return
             *lines, rest = (rest + chunk).split(b"\n")

@@ -236,7 +236,7 @@ async def test_a_lease_taken_by_force_is_noticed() -> None:
         assert not a.holds(now())
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(8))
 async def test_at_most_one_leads_whatever_fails(seed: int) -> None:
     """BR-108: three candidates; ways are cut, answers get lost, the server is slow, the Lease is deleted."""
     chance = Random(seed)
@@ -244,7 +244,7 @@ async def test_at_most_one_leads_whatever_fails(seed: int) -> None:
     all_three = [candidate(leases, who, seed + i) for i, who in enumerate("abc")]
     led: list[tuple[int, str]] = []
     async with running(*all_three):
-        for step in range(4000):
+        for step in range(2500):
             await asyncio.sleep(0.1)
             leading = [c for c in all_three if c.holds(now())]
             assert len(leading) <= 1, f"step {step}"
@@ -253,7 +253,7 @@ async def test_at_most_one_leads_whatever_fails(seed: int) -> None:
                 leases.cut = {w for w in "abc" if chance.random() < 0.25}
                 leases.deaf = {w for w in "abc" if chance.random() < 0.1}
                 leases.slow_s = chance.choice([0.0, 0.1, 1.0, 4.0])
-    assert len(led) > 400, "somebody leads most of the time"
+    assert len(led) > 250, "somebody leads most of the time"
     epochs = [e for e, _ in led]
     assert epochs == sorted(epochs), "later leaders have higher epochs"
     assert len(set(led)) == len(set(epochs)), "no epoch has two leaders"

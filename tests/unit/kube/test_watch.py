@@ -208,7 +208,10 @@ async def test_each_watch_asks_to_be_ended_after_another_time(api: FakeKube, kub
 
 
 async def test_a_restarted_server_is_met_again_without_a_restart_of_ours(api: FakeKube, kube: KubeClient) -> None:
-    """BR-103: connections are reset, the port is closed, then it answers 500 for a while; one `lost`, one `synced`."""
+    """BR-103: connections are reset, the port is closed, then it answers 500 for a while; one `lost`, one `synced`.
+
+    A 503 asks for half a minute (the real server's does, until custom resources are served); a watch tries sooner.
+    """
     api.put("pods", "a", "slurm")
     async with following(kube.watch(Pod)) as told:
         await eventually(lambda: api.watches == 1)
