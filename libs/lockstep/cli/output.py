@@ -11,8 +11,8 @@ from typing import Any, TextIO
 
 import msgspec
 import yaml
+from rich.cells import cell_len, set_cell_size
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from lockstep.base.text import one_line
@@ -38,6 +38,7 @@ STYLES = {
 }
 """The colour of a word, by its first part in small letters."""
 NONE = "-"
+GAP = "   "
 PIPE_WIDTH = 100_000
 """Nothing is cut where no person looks."""
 
@@ -67,19 +68,17 @@ class Out:
         self.out.file.write(text)
 
     def table(self, headers: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-        """Columns without a frame. On a terminal the last column is cut to fit; in a pipe nothing is."""
-        table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="dim")
-        for i, header in enumerate(headers):
-            last = i == len(headers) - 1
-            table.add_column(header, no_wrap=True, overflow="ellipsis", min_width=None if last else len(header))
-        for row in rows:
-            table.add_row(*(styled(cell) for cell in row))
-        if self.is_terminal:
-            self.out.print(table)
-            return
-        with self.out.capture() as shown:
-            self.out.print(table)
-        self.raw("".join(line.rstrip() + "\n" for line in shown.get().splitlines()))
+        """Columns without a frame. On a terminal a line is cut to fit; in a pipe nothing is."""
+        lines = [[one_line(cell, limit=CELL) or NONE for cell in row] for row in rows]
+        widths = [max(map(cell_len, column)) for column in zip(headers, *lines, strict=True)]
+        for line in [list(headers), *lines]:
+            padded = [set_cell_size(cell, width) for cell, width in zip(line, widths, strict=True)]
+            if not self.is_terminal:
+                self.raw(GAP.join(padded).rstrip() + "\n")
+                continue
+            styles = ["dim" if line == headers else style_of(cell) for cell in line]
+            shown = Text(GAP).join(Text(cell, style) for cell, style in zip(padded, styles, strict=True))
+            self.out.print(shown, no_wrap=True, overflow="ellipsis", crop=True)
 
 
 def _console(file: TextIO) -> Console:
@@ -89,24 +88,27 @@ def _console(file: TextIO) -> Console:
         markup=False,
         highlight=False,
         emoji=False,
-        no_color=plain or "NO_COLOR" in os.environ,
+        color_system=None if plain or os.environ.get("NO_COLOR") else "auto",
         force_terminal=not plain,
         width=PIPE_WIDTH if plain else None,
     )
 
 
-def styled(cell: str) -> Text:
-    """A cell with the colour of its first word."""
-    text = one_line(cell, limit=CELL) or NONE
-    first = text.split(" ", 1)[0].rstrip(":,").lower()
-    return Text(text, style=STYLES.get(first, ""))
+def styled(text: str) -> Text:
+    """A text with the colour of its first word."""
+    return Text(one_line(text, limit=CELL) or NONE, style=style_of(text))
+
+
+def style_of(text: str) -> str:
+    """The colour of a text's first word."""
+    return STYLES.get(text.split(" ", 1)[0].rstrip(":,").lower(), "")
 
 
 def document(value: Any, form: str) -> str:
     """`value` as JSON or YAML, with its fields in their order."""
     plain = msgspec.to_builtins(value)
     if form == "yaml":
-        return str(yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=120))
+        return str(yaml.dump(plain, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120))
     return msgspec.json.format(msgspec.json.encode(plain), indent=2).decode() + "\n"
 
 
@@ -121,8 +123,7 @@ def show(
 ) -> None:
     """A list in the form asked for: table, wide, json, yaml or name."""
     if form == "name":
-        for item in items:
-            out.line(names(item))
+        out.raw("".join(one_line(names(item), limit=CELL) + "\n" for item in items))
     elif form in {"json", "yaml"}:
         out.raw(document({"kind": kind, "items": list(items)}, form))
     elif items:
@@ -130,6 +131,10 @@ def show(
         out.table(list(rows[0]), [list(row.values()) for row in rows])
     else:
         out.note(f"No {kind.removesuffix('List').lower()}s.")
+
+
+_Dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+"""The quick one, where the YAML library was built with it."""
 
 
 def ago(at: datetime | None, now: datetime) -> str:

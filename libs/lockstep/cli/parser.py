@@ -11,8 +11,8 @@ from lockstep.contracts.hold import AtDeadline, DrainPolicy, HoldClass
 
 EPILOG = "exit codes:\n" + "\n".join(f"  {code.value}  {text}" for code, text in MEANINGS.items())
 FORMS = ("table", "wide", "json", "yaml", "name")
-OWN_CLASSES = tuple(c.value for c in HoldClass if c is not HoldClass.SLURM)
-"""The classes that a Hold may have; `slurm` is for what stands in Slurm itself."""
+OWN_CLASSES = tuple(c.value for c in HoldClass if c not in {HoldClass.SLURM, HoldClass.CORDON})
+"""The classes that a Hold may have; the other two are for what stands in Slurm or on a node itself."""
 
 
 class Parser(argparse.ArgumentParser):

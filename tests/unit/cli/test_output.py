@@ -31,6 +31,21 @@ def test_a_terminal_gets_colour_unless_no_color_is_set(monkeypatch: pytest.Monke
     assert plain_text.getvalue() == "idle\n"
 
 
+def test_a_terminal_gets_lines_that_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A long reason is cut with an ellipsis instead of making two lines of one."""
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setenv("NO_COLOR", "1")
+    out, text, _ = captured(terminal=True)
+    out.table(["WORKER", "REASON"], [["gpu-7", "x" * 100], ["gpu-8", "short"]])
+
+    lines = text.getvalue().splitlines()
+    assert len(lines) == 3
+    assert lines[1].startswith("gpu-7    xxx")
+    assert lines[1].endswith("…")
+    assert all(len(line) <= 40 for line in lines)
+
+
 def test_text_from_outside_is_neither_markup_nor_control() -> None:
     """A reason cannot colour, move the cursor, or make a second line."""
     out, text, beside = captured()
