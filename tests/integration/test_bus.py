@@ -346,6 +346,20 @@ async def test_subscriptions_leave_no_task_behind(connection: Connection) -> Non
     assert (await connection.call(f"STREAM.INFO.{FACTS.name}"))["state"]["consumer_count"] == 0
 
 
+async def test_a_cancellation_that_comes_together_with_the_answer_is_not_lost(connection: Connection) -> None:
+    """A loop that calls JetStream ends whenever it is told to; else the process would never stop."""
+
+    async def ask_for_ever() -> None:
+        while True:
+            await connection.call(f"STREAM.INFO.{FACTS.name}")
+
+    for number in range(300):
+        async with asyncio.timeout(5), asyncio.TaskGroup() as group:
+            asking = group.create_task(ask_for_ever())
+            await asyncio.sleep(0.0003 + number % 17 * 0.00005)
+            asking.cancel()
+
+
 async def test_events_that_retention_took_away_are_named(connection: Connection) -> None:
     """A reader that was away too long is told which sequences it never saw, then goes on."""
     publisher = Publisher(connection, source="test")

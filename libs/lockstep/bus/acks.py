@@ -9,7 +9,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from lockstep.base.errors import Retry
-from lockstep.bus.connection import ApiError
+from lockstep.bus.connection import ApiError, not_swallowed
 from lockstep.bus.envelope import Message
 
 Answer = int | Retry
@@ -47,14 +47,15 @@ class Acks:
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(within_s):
-                await self._subscribe()
-                for subject, headers, body in messages:
-                    token = str(next(self._tokens))
-                    tokens.append(token)
-                    answers.append(loop.create_future())
-                    self._waiting[token] = answers[-1]
-                    await self._client.publish(subject, body, reply=f"{self._inbox}.{token}", headers=headers)
-                await asyncio.wait(answers)
+                with not_swallowed():
+                    await self._subscribe()
+                    for subject, headers, body in messages:
+                        token = str(next(self._tokens))
+                        tokens.append(token)
+                        answers.append(loop.create_future())
+                        self._waiting[token] = answers[-1]
+                        await self._client.publish(subject, body, reply=f"{self._inbox}.{token}", headers=headers)
+                    await asyncio.wait(answers)
         except (TimeoutError, nats.errors.Error, OSError):
             pass
         finally:

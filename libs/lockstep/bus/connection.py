@@ -1,7 +1,8 @@
 """The connection to NATS: never given up, watched, and its silence noticed."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -57,7 +58,8 @@ class Connection:
                 continue
             try:
                 async with asyncio.timeout(PING_PATIENCE_S):
-                    await self.client.rtt(timeout=PING_PATIENCE_S)  # type: ignore[arg-type]
+                    with not_swallowed():
+                        await self.client.rtt(timeout=PING_PATIENCE_S + 1)  # type: ignore[arg-type]
             except (TimeoutError, nats.errors.Error, OSError):
                 self.abort()
 
@@ -71,7 +73,8 @@ class Connection:
         payload = msgspec.json.encode(body) if body is not None else b""
         try:
             async with asyncio.timeout(timeout_s):
-                answer = await self.client.request(f"{API}.{verb}", payload, timeout=timeout_s)
+                with not_swallowed():
+                    answer = await self.client.request(f"{API}.{verb}", payload, timeout=timeout_s + 1)
         except nats.errors.NoRespondersError as e:
             raise Retry("NATS answers, but JetStream does not") from e
         except (TimeoutError, nats.errors.Error, OSError) as e:
@@ -102,11 +105,11 @@ class Connection:
         self._closing = True
         try:
             async with asyncio.timeout(2):
-                if self.client.is_connected:
-                    await self.client.flush(timeout=1)
+                await self.client.flush(timeout=1)
         except (TimeoutError, nats.errors.Error, OSError):
-            pass
-        self._abort_if_away()
+            self.abort()
+        if not self.client.is_connected:
+            self.abort()
         await self.client.close()
 
     async def lost(self, why: str = "") -> None:
@@ -123,10 +126,6 @@ class Connection:
         self._on_back(away)
         for listener in list(self.listeners):
             listener()
-
-    def _abort_if_away(self) -> None:
-        if not self.client.is_connected:
-            self.abort()
 
     def abort(self) -> None:
         """Drops the socket, if there is one, without a farewell; the client then connects anew.
@@ -185,6 +184,22 @@ async def connect(
         await connection.back()
     connection.up.set()
     return connection
+
+
+@contextmanager
+def not_swallowed() -> Iterator[None]:
+    """Around calls of the client: a cancellation in them ends the block, whatever becomes of the call.
+
+    The client uses `asyncio.wait_for`, which on Python 3.11 forgets a cancellation that comes together with the answer;
+    a loop around such a call would then never end.
+    """
+    task = asyncio.current_task()
+    before = task.cancelling() if task else 0
+    try:
+        yield
+    finally:
+        if task and task.cancelling() > before:
+            raise asyncio.CancelledError
 
 
 def _text(error: BaseException) -> str:
