@@ -77,7 +77,7 @@ def order_of(args: Namespace, fleet: Fleet, clusters: Collection[str]) -> Order:
     return Order(namespace=namespace, name=args.name or proposed, named=bool(args.name), spec=spec, selected=names)
 
 
-def moment(text: str, now: datetime, option: str = "--expires") -> datetime:
+def moment(text: str, now: datetime) -> datetime:
     """A time to come: `2h` from now, or RFC 3339 with a zone.
 
     Raises:
@@ -91,7 +91,7 @@ def moment(text: str, now: datetime, option: str = "--expires") -> datetime:
         except ValueError:
             at = datetime.min  # noqa: DTZ901  has no zone, so it is refused below
     if at.tzinfo is None or at <= now:
-        raise BadInput([f"{option} {choose.quoted(text)}: want a time to come, as 2h or 2026-12-01T06:00:00Z"])
+        raise BadInput([f"--expires {choose.quoted(text)}: want a time to come, as 2h or 2026-12-01T06:00:00Z"])
     return at.replace(microsecond=0)
 
 
