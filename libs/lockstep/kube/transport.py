@@ -33,6 +33,10 @@ from lockstep.kube.settings import KubeClientSettings
 _status = msgspec.json.Decoder(wire.Status)
 
 
+CLOSING_S = 0.05
+"""For what was cut to be gone before the loop may end."""
+
+
 class Counters(msgspec.Struct):
     """What happened so far, for metrics."""
 
@@ -81,9 +85,10 @@ class Transport:
     async def __aexit__(
         self, kind: type[BaseException] | None, e: BaseException | None, tb: TracebackType | None
     ) -> None:
-        """Close all connections."""
+        """Close all connections; TLS needs a moment for it."""
         if self._rest is not None:
             await self._rest.close()
+            await asyncio.sleep(CLOSING_S)
 
     async def request(
         self,
@@ -129,7 +134,10 @@ class Transport:
                     raise failure(f"GET {path}", answer.status, await answer.read(), retry_after)
                 self.counters.connects += 1
                 opening.reschedule(None)
-                yield answer.content
+                try:
+                    yield answer.content
+                finally:
+                    _cut(answer)
         except TimeoutError as e:
             if not opening.expired():
                 raise
@@ -226,6 +234,13 @@ def failure(what: str, code: int, body: bytes, retry_after: str = "") -> KubeErr
             return Invalid(text)
         case _:
             return Unreachable(text, after_s=after_s or None)
+
+
+def _cut(answer: aiohttp.ClientResponse) -> None:
+    """End a connection whose answer is not read to its end, without waiting for the other side."""
+    connection = answer.connection
+    if connection is not None and connection.transport is not None:
+        connection.transport.abort()
 
 
 def _text(e: BaseException) -> str:

@@ -173,7 +173,7 @@ def test_no_name_from_outside_becomes_another_path(name: str) -> None:
 
 
 def test_a_thousand_pods_are_read_in_thirty_milliseconds() -> None:
-    """The best of five, so that a busy machine does not matter."""
+    """The best of five, in CPU time, so that a busy machine does not matter."""
     container = {
         "name": "slurmd",
         "env": [{"name": f"E{i}", "value": "x" * 40} for i in range(40)],
@@ -191,8 +191,8 @@ def test_a_thousand_pods_are_read_in_thirty_milliseconds() -> None:
     data = json.dumps({"metadata": {"resourceVersion": "1"}, "items": [pod] * 1000}).encode()
     took = []
     for _ in range(5):
-        begun = time.perf_counter()
+        begun = time.process_time()
         PODS.page(data)
-        took.append(time.perf_counter() - begun)
+        took.append(time.process_time() - begun)
     assert len(data) > 8_000_000
     assert min(took) < 0.030, f"{min(took) * 1000:.0f} ms for {len(data)} bytes"
