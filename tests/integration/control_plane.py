@@ -100,3 +100,4 @@ def control_plane() -> Iterator[ControlPlane]:
             yield plane
         finally:
             processes.stop_all()
+            shutil.rmtree(paths.STATE, ignore_errors=True)
