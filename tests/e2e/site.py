@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from tests.lab.build import KUBERNETES
 from tests.lab.lab import Lab
 from tests.lab.lockstep import Lockstep
+from tests.lab.rest import ApiError
 
 T = TypeVar("T")
 PROTECT = "nodeset.slinky.slurm.net/pod-protect"
@@ -93,7 +94,7 @@ class Site:
 
     def host(self, worker: str) -> str:
         """The Kubernetes node that the worker's pod is on."""
-        return self.lab.workers.node_of(worker)
+        return str(self.pod(worker)["spec"].get("nodeName", ""))
 
     def kubectl(self, *arguments: str, check: bool = True) -> str:
         """`kubectl` as administrator."""
@@ -106,12 +107,21 @@ class Site:
         return host
 
     def pod(self, worker: str) -> dict[str, Any]:
-        """The worker's pod."""
-        return self.lab.kube.get_json("pod", worker, "-n", "slurm")
+        """The worker's pod; empty parts while there is none."""
+        try:
+            return dict(self.lab.kube.request("GET", f"/api/v1/namespaces/slurm/pods/{worker}"))
+        except ApiError as error:
+            if error.status != 404:
+                raise
+            return {"metadata": {}, "spec": {}, "status": {}}
 
     def node(self, host: str) -> dict[str, Any]:
         """A Kubernetes node."""
-        return self.lab.kube.get_json("node", host)
+        return dict(self.lab.kube.request("GET", f"/api/v1/nodes/{host}"))
+
+    def uid(self, worker: str) -> str:
+        """Which pod the worker has now; empty while it has none."""
+        return str(self.pod(worker)["metadata"].get("uid", ""))
 
     def protected(self, worker: str) -> bool:
         """Whether the pod carries the label that its PodDisruptionBudget selects."""
@@ -134,22 +144,18 @@ class Site:
         return ("", "", "")
 
     def evict(self, worker: str) -> int:
-        """Asks the eviction API once; the HTTP status: 201 gone, 429 refused by the budget."""
-        body = {
-            "apiVersion": "policy/v1",
-            "kind": "Eviction",
-            "metadata": {"name": worker, "namespace": "slurm"},
-        }
-        answer = self.lab.kube.kubectl(
-            "create",
-            "--raw",
-            f"/api/v1/namespaces/slurm/pods/{worker}/eviction",
-            "-f",
-            "-",
-            input=json.dumps(body),
-            check=False,
-        )
-        return 201 if '"Success"' in answer else 429
+        """Asks the eviction API once; the HTTP status: 201 gone, 429 refused by the budget, 404 not there."""
+        body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": worker, "namespace": "slurm"}}
+        try:
+            self.lab.kube.request("POST", f"/api/v1/namespaces/slurm/pods/{worker}/eviction", body)
+        except ApiError as error:
+            return error.status
+        return 201
+
+    def unschedulable(self, host: str, *, value: bool) -> None:
+        """What `kubectl cordon` and `uncordon` do, without starting kubectl."""
+        body = {"spec": {"unschedulable": value or None}}
+        self.lab.kube.request("PATCH", f"/api/v1/nodes/{host}", body, kind="application/merge-patch+json")
 
     @contextmanager
     def draining(self, host: str) -> Iterator["subprocess.Popen[str]"]:
@@ -206,7 +212,11 @@ class Site:
 
     def quiet(self) -> bool:
         """Every worker idle in Slurm without DRAIN, and its pod protected."""
-        return all(self.slurm(w).states <= {"IDLE", "DYNAMIC_NORM"} and self.protected(w) for w in WORKERS)
+        return all(self.in_order(worker) for worker in WORKERS)
+
+    def in_order(self, worker: str) -> bool:
+        """The worker is idle in Slurm without any other flag, and its pod is protected."""
+        return self.slurm(worker).states <= {"IDLE", "DYNAMIC_NORM"} and self.protected(worker)
 
     def settle(self, timeout_s: float = 60) -> None:
         """Waits until both systems are quiet and in step."""

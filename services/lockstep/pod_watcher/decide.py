@@ -168,6 +168,7 @@ def _shown(conditions: Iterable[Condition]) -> list[NodeCondition]:
             status=c.status,
             reason=one_line(c.reason, limit=MAX_TEXT),
             message=one_line(c.message, limit=MAX_TEXT),
+            since=c.last_transition_time,
         )
         for c in conditions
     ]

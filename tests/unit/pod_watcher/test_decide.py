@@ -130,7 +130,12 @@ def test_a_node_shows_only_what_the_settings_name() -> None:
         status={
             "conditions": [
                 {"type": "Ready", "status": "True"},
-                {"type": "GpuHealthy", "status": "False", "message": "XID 79\non GPU 3\x1b[31m"},
+                {
+                    "type": "GpuHealthy",
+                    "status": "False",
+                    "message": "XID 79\non GPU 3\x1b[31m",
+                    "lastTransitionTime": "2026-12-01T12:00:00Z",
+                },
                 {"type": keys.IN_SERVICE, "status": "False", "message": "lockstep: ops: DIMM"},
             ],
             "nodeInfo": {"bootID": "b-1"},
@@ -141,6 +146,7 @@ def test_a_node_shows_only_what_the_settings_name() -> None:
     assert node.annotations == {keys.IGNORE_CONDITIONS: "DiskPressure"}
     assert [taint.key for taint in node.taints] == ["example.com/repair"]
     assert [(c.type, c.message) for c in node.conditions] == [("GpuHealthy", "XID 79 on GPU 3[31m")]
+    assert node.conditions[0].since == datetime(2026, 12, 1, 12, tzinfo=UTC), "an override names the turn it is about"
     assert node.in_service is not None
     assert node.in_service.message == "lockstep: ops: DIMM"
     assert node.ready
