@@ -115,22 +115,33 @@ class KubeClient:
         await self._patch(NODES.path(None, name), MERGE, body)
 
     async def set_pod_conditions(
-        self, namespace: str, name: str, wanted: Sequence[Condition], prefix: str, *, uid: str
+        self,
+        namespace: str,
+        name: str,
+        wanted: Sequence[Condition],
+        prefix: str,
+        *,
+        uid: str,
+        shown: Sequence[Condition] | None = None,
     ) -> bool:
         """See `port.KubeApi`."""
-        pod = await self._get(PODS, namespace, name)
-        if pod is None:
-            raise NotFound(f"pod {namespace}/{name} is gone")
-        if pod.metadata.uid != uid:
-            raise Conflict(f"pod {namespace}/{name} is another one now")
-        path = PODS.path(namespace, name, "/status")
-        return await self._show(path, uid, pod.status.conditions, wanted, prefix)
+        if shown is None:
+            pod = await self._get(PODS, namespace, name)
+            if pod is None:
+                raise NotFound(f"pod {namespace}/{name} is gone")
+            if pod.metadata.uid != uid:
+                raise Conflict(f"pod {namespace}/{name} is another one now")
+            shown = pod.status.conditions
+        return await self._show(PODS.path(namespace, name, "/status"), uid, shown, wanted, prefix)
 
-    async def set_node_condition(self, name: str, condition: Condition) -> bool:
+    async def set_node_condition(
+        self, name: str, condition: Condition, *, uid: str = "", shown: Sequence[Condition] | None = None
+    ) -> bool:
         """See `port.KubeApi`."""
-        node = await self._the_node(name)
-        path = NODES.path(None, name, "/status")
-        return await self._show(path, node.metadata.uid, node.status.conditions, [condition], condition.type)
+        if shown is None:
+            node = await self._the_node(name)
+            uid, shown = node.metadata.uid, node.status.conditions
+        return await self._show(NODES.path(None, name, "/status"), uid, shown, [condition], condition.type)
 
     async def cordon(self, name: str, *, mark: bool) -> bool:
         """See `port.KubeApi`."""

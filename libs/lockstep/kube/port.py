@@ -118,12 +118,27 @@ class KubeApi(LeaseApi, Protocol):
         """Set annotations, and remove those that are None."""
 
     async def set_pod_conditions(
-        self, namespace: str, name: str, wanted: Sequence[Condition], prefix: str, *, uid: str
+        self,
+        namespace: str,
+        name: str,
+        wanted: Sequence[Condition],
+        prefix: str,
+        *,
+        uid: str,
+        shown: Sequence[Condition] | None = None,
     ) -> bool:
-        """Show exactly `wanted` among the conditions with this prefix. False: it was so already."""
+        """Show exactly `wanted` among the conditions with this prefix. False: it was so already.
 
-    async def set_node_condition(self, name: str, condition: Condition) -> bool:
-        """Show this condition. False: it was so already."""
+        `shown` are those that the pod is known to show; without it the pod is read first.
+        """
+
+    async def set_node_condition(
+        self, name: str, condition: Condition, *, uid: str = "", shown: Sequence[Condition] | None = None
+    ) -> bool:
+        """Show this condition. False: it was so already.
+
+        `shown` is what the node with this `uid` is known to show of it; without it the node is read first.
+        """
 
     async def cordon(self, name: str, *, mark: bool) -> bool:
         """Make a node unschedulable; `mark` it as our mirror of a hold. False: it is so already, by whomever."""

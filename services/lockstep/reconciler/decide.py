@@ -6,7 +6,7 @@ Down: protect, DRAIN, (jobs), show, and unprotect only what is proven drained. U
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from lockstep.contracts.facts import Desired, HoldView, KubeNode, KubePod, NodeCondition, SlurmNode
+from lockstep.contracts.facts import Desired, HoldView, KubeNode, KubePod, SlurmNode
 from lockstep.contracts.hold import Condition
 from lockstep.contracts.policy import MirrorCordon as Mirror
 from lockstep.contracts.policy import Policy
@@ -184,10 +184,11 @@ def decide_node(
 def _service(node: KubeNode, workers: Sequence[Worker]) -> list[NodeAction]:
     each = sorted((w.desired for w in workers if w.desired), key=lambda d: (d.in_service, d.cluster, d.name))
     wanted = conditions.in_service(each[0])
-    shown = node.in_service or NodeCondition(type="", status="")
-    if (shown.status, shown.reason, shown.message) == (wanted.status, wanted.reason, wanted.message):
+    shown = node.in_service
+    if shown and (shown.status, shown.reason, shown.message) == (wanted.status, wanted.reason, wanted.message):
         return []
-    return [ShowService(node=node.name, condition=wanted, because=each[0].words or "in service")]
+    because = each[0].words or "in service"
+    return [ShowService(node=node.name, uid=node.uid, shown=shown, condition=wanted, because=because)]
 
 
 def _mirror(node: KubeNode, workers: Sequence[Worker], policy: Policy) -> list[NodeAction]:

@@ -1,6 +1,6 @@
 """Carries one action out, and says what to remember and to publish of it."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import assert_never
 
 import msgspec
@@ -16,8 +16,8 @@ from lockstep.contracts.events import (
     WorkerUndrained,
     WriteRefused,
 )
-from lockstep.contracts.facts import Wrote
-from lockstep.contracts.hold import DrainPolicy
+from lockstep.contracts.facts import NodeCondition, Wrote
+from lockstep.contracts.hold import Condition, DrainPolicy
 from lockstep.contracts.policy import Policy
 from lockstep.fleet.drained import why_not_empty
 from lockstep.fleet.worker import Worker
@@ -84,7 +84,9 @@ class Hands:
             case EndJob():
                 return await self._end_job(worker, action)
             case ShowState(namespace=namespace, pod=pod, uid=uid, conditions=wanted):
-                await self._kube.set_pod_conditions(namespace, pod, wanted, keys.SLURM_STATE_PREFIX, uid=uid)
+                shown = _shown(worker.pod.conditions if worker.pod else ())
+                prefix = keys.SLURM_STATE_PREFIX
+                await self._kube.set_pod_conditions(namespace, pod, wanted, prefix, uid=uid, shown=shown)
                 return NOTHING_TO_TELL
             case _:
                 assert_never(action)
@@ -92,8 +94,8 @@ class Hands:
     async def carry_out_on_node(self, action: NodeAction) -> None:
         """Do one action on a Kubernetes node."""
         match action:
-            case ShowService(node=node, condition=condition):
-                await self._kube.set_node_condition(node, condition)
+            case ShowService(node=node, uid=uid, shown=before, condition=condition):
+                await self._kube.set_node_condition(node, condition, uid=uid, shown=_shown([before] if before else ()))
             case MirrorCordon(node=node):
                 await self._kube.cordon(node, mark=True)
             case LiftMirror(node=node, uid=uid, cordoned=cordoned):
@@ -196,3 +198,11 @@ class Hands:
         if pod is not None:
             regarding = Regarding(kind="Pod", name=pod.name, namespace=pod.namespace, uid=pod.uid)
             await self._kube.emit_event(regarding, reason=reason, message=message, kind="Warning")
+
+
+def _shown(conditions: Iterable[NodeCondition]) -> list[Condition]:
+    """Conditions as the watch has told them: what they replace need not be read again."""
+    return [
+        Condition(type=c.type, status=c.status, reason=c.reason, message=c.message, last_transition_time=c.since)
+        for c in conditions
+    ]

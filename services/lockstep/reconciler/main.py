@@ -30,6 +30,8 @@ from lockstep.runtime.telemetry import span
 
 WIDTH = 4096
 """Workers that are looked at side by side: a gathered write can only gather those that wait for it."""
+NODE_WIDTH = 4
+"""Kubernetes nodes that are: what is only shown on them must not crowd out what is written for workers."""
 SWEEP_S = 30.0
 """Between two looks at everybody."""
 TELL_AGAIN_S = 1.0
@@ -62,6 +64,8 @@ class ReconcilerTasks:
         self._waiting: set[WorkerKey] = set()
         """Workers to look at with the next heartbeat of their Slurm."""
         self._errors: dict[Key, str] = {}
+        self._workers = Lanes[Key](WIDTH, on_failure=self._failed)
+        self._nodes = Lanes[Key](NODE_WIDTH, on_failure=self._failed)
 
     async def run(self) -> None:
         """All of it, until cancelled."""
@@ -69,12 +73,12 @@ class ReconcilerTasks:
             for writer in self._writers.values():
                 tasks.create_task(writer.run())
             tasks.create_task(self._publish())
-            async with Lanes[Key](WIDTH, on_failure=self._failed) as lanes:
-                tasks.create_task(self._sweep(lanes))
+            async with self._workers, self._nodes:
+                tasks.create_task(self._sweep())
                 async for touched in self._ports.mirror.changes():
-                    self._enqueue(lanes, touched)
+                    self._enqueue(touched)
 
-    def _enqueue(self, lanes: Lanes[Key], touched: Touched) -> None:
+    def _enqueue(self, touched: Touched) -> None:
         workers = set(touched.workers)
         nodes = set(touched.nodes)
         for node in touched.nodes:
@@ -84,11 +88,11 @@ class ReconcilerTasks:
         workers.update(key for key in self._waiting if key[0] in read)
         for key in workers:
             if key[0] in self._clusters:
-                lanes.put(("worker", key), partial(self._look, key))
+                self._workers.put(("worker", key), partial(self._look, key))
                 nodes.add(self._reconciler.worker(key).node_name)
         for node in nodes - {""}:
-            lanes.put(("node", node), partial(self._look_at_node, node))
-        QUEUE_DEPTH.labels("reconciler").set(lanes.depth)
+            self._nodes.put(("node", node), partial(self._look_at_node, node))
+        QUEUE_DEPTH.labels("reconciler").set(self._workers.depth + self._nodes.depth)
 
     async def _look(self, key: WorkerKey) -> None:
         started = clock.monotonic()
@@ -150,7 +154,7 @@ class ReconcilerTasks:
                 await asyncio.sleep(TELL_AGAIN_S)
                 self._wake.set()
 
-    async def _sweep(self, lanes: Lanes[Key]) -> None:
+    async def _sweep(self) -> None:
         while True:
             for cluster in self._ports.settings.clusters:
                 await self._keep_budget(cluster)
@@ -158,7 +162,7 @@ class ReconcilerTasks:
             self._reconciler.forget_answers()
             workers = sorted(self._table.workers())
             self._tell(None, [event for key in workers for event in self._reconciler.drift(key)])
-            self._enqueue(lanes, Touched(workers=frozenset(workers), nodes=frozenset(self._table.nodes)))
+            self._enqueue(Touched(workers=frozenset(workers), nodes=frozenset(self._table.nodes)))
 
     async def _keep_budget(self, cluster: ClusterSettings) -> None:
         """The PodDisruptionBudget that makes the label count; there is never a second over the same pods."""

@@ -4,6 +4,7 @@ from datetime import datetime
 
 import msgspec
 
+from lockstep.contracts.facts import NodeCondition
 from lockstep.contracts.hold import Condition, DrainPolicy
 
 
@@ -65,6 +66,9 @@ class ShowService(Action, frozen=True, kw_only=True, tag="show-service"):
     """Set the node's condition `lockstep.sh/InService`."""
 
     node: str
+    uid: str
+    shown: NodeCondition | None
+    """What it shows now."""
     condition: Condition
 
 
