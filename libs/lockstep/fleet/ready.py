@@ -10,12 +10,16 @@ from lockstep.slurm import states
 CLOCK_SKEW = timedelta(seconds=5)
 """How far the clocks of a worker and of the Kubernetes node under it may lie apart."""
 
+NEWS_S = 5.0
+"""The door is opened on news that are at most so many seconds old, however long silence is borne elsewhere."""
+
 
 def why_not_ready(worker: Worker, policy: Policy, now: datetime) -> str:
     """Why our DRAIN may not be lifted yet, were no hold standing; the empty string when it may."""
-    if not is_fresh(worker.kube_as_of, now, policy.stale_after_s):
+    fresh_s = min(policy.stale_after_s, NEWS_S)
+    if not is_fresh(worker.kube_as_of, now, fresh_s):
         return "Kubernetes cannot be read"
-    if not is_fresh(worker.slurm_as_of, now, policy.stale_after_s):
+    if not is_fresh(worker.slurm_as_of, now, fresh_s):
         return "Slurm's nodes cannot be read"
     return _why_not_in_kube(worker) or _why_not_in_slurm(worker)
 

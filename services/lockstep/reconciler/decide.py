@@ -80,9 +80,6 @@ def _why_protected(worker: Worker, policy: Policy, now: datetime, *, protected: 
     if policy.protect is ProtectPolicy.BUSY:
         idle = slurm is not None and not why_not_idle(slurm, policy) and not worker.jobs
         return "" if idle and is_fresh(worker.slurm_as_of, now, policy.stale_after_s) else drained
-    now_so = believed(worker)
-    if now_so is not None and not states.is_drain(now_so.base, now_so.flags):
-        return "Slurm does not show DRAIN"
     held = worker.desired is not None and projected(worker.desired.holds)
     return drained or ("" if held else "nothing on Kubernetes' side wants it gone")
 

@@ -9,7 +9,7 @@ from datetime import datetime
 
 import msgspec
 
-from lockstep.contracts.facts import Fact, NodeCondition, Wrote
+from lockstep.contracts.facts import Desired, Fact, NodeCondition, Wrote
 from lockstep.contracts.policy import Policy
 from lockstep.drain.decide import decide as decide_holds
 from lockstep.fleet.drained import why_not_let_go
@@ -82,11 +82,11 @@ class Mirror:
 class Hands:
     """Writes to the two systems, as the reconciler does, and counts them."""
 
-    def __init__(self, slurm: SlurmTruth, kube: KubeTruth, policy: Policy, log: list[str]) -> None:
+    def __init__(self, slurm: SlurmTruth, kube: KubeTruth, policy: Policy, judge: Callable[[str], None]) -> None:
         self._slurm = slurm
         self._kube = kube
         self._policy = policy
-        self._log = log
+        self._judge = judge
         self.writes = 0
 
     def do(self, action: WorkerAction, worker: Worker, now: datetime) -> Wrote | None:
@@ -97,31 +97,31 @@ class Hands:
                 if not slurm.known or is_foreign(slurm.fact(now)):
                     return None
                 if not (slurm.drain and slurm.reason == words):
+                    self._note(f"DRAIN {words}")
                     slurm.set_drain(words)
-                    self._note(now, f"DRAIN {words}")
                 return _drained(action, worker, now)
             case UndrainNode():
                 if not slurm.known or (slurm.drain and not reasons.is_ours(slurm.reason)):
                     return None
                 if slurm.drain:
+                    self._note("UNDRAIN")
                     slurm.undrain(now)
-                    self._note(now, "UNDRAIN")
                 return Wrote(cluster=CLUSTER, name=NAME, undrained_at=now, read_at=now)
             case Protect(uid=uid):
-                self._label(uid, now, protected=True)
+                self._label(uid, protected=True)
             case Unprotect(uid=uid):
                 if not why_not_let_go(slurm.fact(now), self._policy):
-                    self._label(uid, now, protected=False)
+                    self._label(uid, protected=False)
             case ShowState(uid=uid, conditions=wanted):
                 if self._kube.pod and str(self._kube.pod.uid) == uid:
                     shown = [NodeCondition(type=c.type, status=c.status, message=c.message) for c in wanted]
                     self._kube.pod.conditions = shown
             case EndJob(job_id=job_id):
                 slurm.jobs = [job for job in slurm.jobs if job.id != job_id]
-                self._note(now, f"end job {job_id}")
+                self._note(f"end job {job_id}")
         return None
 
-    def do_on_node(self, action: NodeAction, now: datetime) -> None:
+    def do_on_node(self, action: NodeAction) -> None:
         """Carries one action on a Kubernetes node out."""
         node = self._kube.nodes.get(action.node)
         if node is None:
@@ -130,26 +130,26 @@ class Hands:
             case ShowService(condition=c):
                 node.in_service = NodeCondition(type=c.type, status=c.status, reason=c.reason, message=c.message)
             case MirrorCordon():
-                if node.cordon(US):
+                if not node.mark and node.cordon(US):
                     node.mark = True
-                    self._note(now, f"cordon {node.name}")
+                    self._note(f"cordon {node.name}")
             case LiftMirror(uid=uid, cordoned=cordoned):
                 if str(node.uid) == uid:
                     node.mark = False
-                    self._note(now, f"lift {node.name}")
+                    self._note(f"lift {node.name}")
                     if cordoned and node.cordoned_by == US:
                         node.uncordon()
 
-    def _label(self, uid: str, now: datetime, *, protected: bool) -> None:
+    def _label(self, uid: str, *, protected: bool) -> None:
         pod = self._kube.pod
         if pod is not None and str(pod.uid) == uid:
             pod.protected = protected
             pod.ever_protected |= protected
-            self._note(now, "protect" if protected else "unprotect")
+            self._note("protect" if protected else "unprotect")
 
-    def _note(self, now: datetime, what: str) -> None:
+    def _note(self, what: str) -> None:
         self.writes += 1
-        self._log.append(f"{now:%M:%S.%f} wrote {what}")
+        self._judge(what)
 
 
 def _drained(action: DrainNode, worker: Worker, now: datetime) -> Wrote:
@@ -173,12 +173,13 @@ class DrainService:
         self._stream = stream
         self._policy = policy
 
-    def look(self, now: datetime) -> bool:
-        """One look; whether anything was published."""
+    def look(self, now: datetime) -> Desired | None:
+        """One look; what was published."""
         decision = decide_holds(pair(self.mirror.table, KEY, SITE), self._policy, now)
-        if decision is not None:
-            self._stream.publish(decision.desired)
-        return decision is not None
+        if decision is None:
+            return None
+        self._stream.publish(decision.desired)
+        return decision.desired
 
 
 class Reconciler:
@@ -190,21 +191,35 @@ class Reconciler:
         self._hands = hands
         self._policy = policy
         self._between = between
+        self._labels: dict[str, tuple[bool, datetime]] = {}
 
     def look(self, now: datetime, *, dies_after: int | None = None) -> bool:
         """One look; whether anything was to be done. May die right after a write, before it is remembered."""
         table = self.mirror.table
-        worker = pair(table, KEY, SITE)
+        worker = self._worker()
         actions = decide(worker, self._policy, now)
         for number, action in enumerate(actions):
             wrote = self._hands.do(action, worker, now)
             self._between()
             if number == dies_after:
+                self._labels.clear()
                 return True
+            if isinstance(action, Protect | Unprotect):
+                self._labels[action.uid] = (isinstance(action, Protect), now)
             if wrote is not None:
                 table.apply(wrote)
                 self._stream.publish(wrote)
         return self._look_at_nodes(now) or bool(actions)
+
+    def _worker(self) -> Worker:
+        """The worker, its pod's label as it was answered until the watch shows it."""
+        worker = pair(self.mirror.table, KEY, SITE)
+        pod = worker.pod
+        if pod is None or pod.read_at is None:
+            return worker
+        protected, at = self._labels.get(pod.uid, (pod.protected, pod.read_at))
+        known = msgspec.structs.replace(pod, protected=pod.protected if pod.read_at > at else protected)
+        return msgspec.structs.replace(worker, pod=known)
 
     def _look_at_nodes(self, now: datetime) -> bool:
         table, busy = self.mirror.table, False
@@ -212,7 +227,7 @@ class Reconciler:
             workers = [pair(table, key, SITE) for key in workers_on(table, name, [CLUSTER], SITE)]
             as_of = pair(table, KEY, SITE).kube_as_of
             for action in decide_node(node, workers, self._policy, now, kube_as_of=as_of):
-                self._hands.do_on_node(action, now)
+                self._hands.do_on_node(action)
                 self._between()
                 busy = True
         return busy

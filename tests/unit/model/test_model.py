@@ -40,7 +40,7 @@ def settle(world: World) -> None:
         world.read_slurm()
         world.read_kube()
         world.drain.mirror.follow()
-        busy = world.drain.look(world.now)
+        busy = world.look()
         world.reconciler.mirror.follow()
         busy |= world.reconciler.look(world.now)
         moved = pod_before != (world.kube.pod and world.kube.pod.fact(pod_before.read_at if pod_before else world.now))
@@ -68,7 +68,10 @@ def check_end(world: World) -> None:
         assert slurm.drain or slurm.fail or slurm.down_by, "an administrator's drain is gone"
         assert not world.foreign or slurm.reason == world.foreign
         assert not ours
-    if projected(holds) and slurm.known:
+    assert {hold.id.rpartition("/")[2] for hold in holds} >= {name for name in world.held() if " " not in name} - {
+        "pod-cordon"
+    }
+    if (world.held() or projected(holds)) and slurm.known:
         assert not slurm.offered(now), "Slurm offers a worker that is held"
         assert ours or slurm.fail or slurm.down_by or world.foreign is not None
     if ours:

@@ -9,7 +9,7 @@ from random import Random
 
 import msgspec
 
-from lockstep.contracts.facts import SITE, Fact, SourceHealth
+from lockstep.contracts.facts import SITE, Fact, KubeHold, Progress, SourceHealth
 from lockstep.contracts.hold import Drain, DrainPolicy, WorkerSelector
 from lockstep.contracts.policy import Policy, Protect
 from lockstep.fleet.facts import key_of
@@ -20,6 +20,8 @@ from tests.unit.model.slurm import Job, SlurmTruth
 
 MOMENT = timedelta(milliseconds=10)
 STEP = timedelta(seconds=1)
+LAG = timedelta(seconds=8)
+"""Facts that are older are stale to Lockstep."""
 
 
 class Broken(AssertionError):
@@ -39,7 +41,7 @@ class World:
         self.kube.pod = PodTruth(node=HOST, started_at=NOW - 2 * STEP, ready=True)
         self.stream = Stream()
         self.log: list[str] = []
-        self.hands = Hands(self.slurm, self.kube, policy, self.log)
+        self.hands = Hands(self.slurm, self.kube, policy, self._judge)
         self.drain = DrainService(self.stream, policy)
         self.reconciler = Reconciler(self.stream, self.hands, policy, self.moment)
         self.foreign: str | None = None
@@ -58,6 +60,10 @@ class World:
         self._deleted: set[int] = set()
         """Pods that a user deleted outright."""
         self._told: dict[object, Fact] = {}
+        self._fit_at = NOW - LAG
+        """When Kubernetes last showed a worker that is ready and that nothing holds."""
+        self._lifted_at = NOW - LAG
+        """When somebody else than Lockstep last lifted a DRAIN."""
 
     def step(self) -> None:
         """A second in which somebody does something, and everybody else goes on, early or late."""
@@ -85,12 +91,30 @@ class World:
         """The time between any two writes: an eviction that waits gets through, a job starts."""
         self.now += MOMENT
         pod = self.kube.pod
+        if pod is not None and pod.ready and not pod.deleting_since and self.kube.host and not self.held():
+            self._fit_at = self.now
         if pod is not None and pod.protected:
             self._opened.discard(pod.uid)
         if pod is not None and pod.node and self.evicting == pod.node and not pod.protected and not pod.deleting_since:
             self._evict(pod)
         if self.acting and self.random.random() < 0.2:
             self._start_job()
+
+    def held(self) -> list[str]:
+        """What in Kubernetes wants the worker out of service, as one sees it without Lockstep."""
+        pod, host = self.kube.pod, self.kube.host
+        found = [name for name, hold in self.kube.holds.items() if self._is_held_by(hold)]
+        found += [f"cordon of {host.name}"] if host and host.name in self.cordoned else []
+        return found + (["pod-cordon"] if pod and pod.pod_cordon else [])
+
+    def look(self) -> bool:
+        """The drain service's look; whether it wants something new."""
+        desired = self.drain.look(self.now)
+        proven = desired is not None and desired.progress is Progress.DRAINED
+        slurm = self.slurm
+        if proven and self.now - self._lifted_at > LAG and (not slurm.drain or slurm.jobs):
+            raise Broken("said to be drained, and is not")
+        return desired is not None
 
     def pass_time(self) -> None:
         """What happens by itself in a second."""
@@ -153,7 +177,7 @@ class World:
             self.drain.mirror.join_anew()
         self.drain.mirror.follow(self._some(), twice=self.random.random() < 0.1)
         self.now += MOMENT
-        self.drain.look(self.now)
+        self.look()
 
     def _reconciler_looks(self) -> None:
         if self.random.random() < 0.03:
@@ -175,6 +199,17 @@ class World:
             self._unseen.add(pod.uid)
         if self.slurm.jobs:
             self._never(pod, f"an eviction killed {[job.id for job in self.slurm.jobs]}")
+
+    def _judge(self, what: str) -> None:
+        self.log.append(f"{self.now:%M:%S.%f} wrote {what}")
+        if what == "UNDRAIN" and self.now - self._fit_at > LAG:
+            raise Broken(f"opened a worker that was not ready, or held by {self.held()}")
+
+    def _is_held_by(self, hold: KubeHold) -> bool:
+        spec, host = hold.spec, self.kube.host
+        if spec is None or (spec.expires_at and spec.expires_at <= self.now):
+            return False
+        return bool(spec.workers.names) or (host is not None and host.name in (spec.workers.nodes or ()))
 
     def _start_job(self) -> None:
         pod = self.kube.pod
@@ -231,7 +266,7 @@ class World:
     def _admin_fails(self) -> None:
         if not self.slurm.known:
             return
-        self.foreign = "smoke"
+        self.foreign, self._lifted_at = "smoke", self.now
         if self.random.random() < 0.5:
             self.slurm.set_fail("smoke")
         else:
@@ -243,7 +278,7 @@ class World:
             return
         if pod is not None and not pod.protected:
             self._opened.add(pod.uid)
-        self.foreign = None
+        self.foreign, self._lifted_at = None, self.now
         if self.random.random() < 0.5:
             self.slurm.resume(self.now)
         elif self.slurm.drain:
@@ -319,7 +354,7 @@ class World:
         """Slurm forgets a node whose slurmd is gone."""
         if self.slurm.silent_since is not None and self.random.random() < 0.5:
             self.slurm.forget()
-            self.foreign = None
+            self.foreign, self._lifted_at = None, self.now
 
     def _stream_is_lost(self) -> None:
         if self.random.random() < 0.3:

@@ -77,6 +77,7 @@ NODES: dict[str, dict[str, Any] | None] = {
     "cordoned": {"unschedulable": True, "cordoned_by": "kubectl"},
     "mirrored": {"unschedulable": True, "cordoned_by": "lockstep", "mirror_mark": True},
     "mirror lifted by hand": {"mirror_mark": True},
+    "mirror lifted, then cordoned": {"unschedulable": True, "cordoned_by": "kubectl", "mirror_mark": True},
 }
 HOLDS = {"no Hold": [], "a Hold": [a_hold()]}
 DESIRED = {"undecided": None, "wanted in": a_desired(), "wanted out": a_desired(a_view())}
@@ -101,14 +102,14 @@ def every_view(slurm: str) -> Iterator[tuple[str, Worker]]:
         )
 
 
-def next_step(worker: Worker, policy: Policy, now: datetime) -> Step | None:
-    """The first thing that any of the two services does."""
+def next_step(worker: Worker, policy: Policy, now: datetime, *, drain_lags: bool = False) -> Step | None:
+    """The first thing that any of the two services does; the drain service comes first, or last if it lags."""
     decision = decide_holds(worker, policy, now)
-    if decision is not None:
-        return decision
     actions: list[WorkerAction | NodeAction] = [*decide(worker, policy, now)]
     if worker.node is not None:
         actions += decide_node(worker.node, [worker], policy, now)
+    if decision is not None and not (drain_lags and actions):
+        return decision
     return actions[0] if actions else None
 
 
@@ -157,13 +158,15 @@ class Taken(NamedTuple):
     at: datetime
 
 
-def path_of(worker: Worker, policy: Policy, *, limit: int = 12) -> tuple[list[Taken], Worker, datetime]:
+def path_of(
+    worker: Worker, policy: Policy, *, drain_lags: bool = False, limit: int = 12
+) -> tuple[list[Taken], Worker, datetime]:
     """Carries out only the first step each time, as if the process had died there, until nothing is left to do."""
     taken: list[Taken] = []
     now, quiet = NOW, 0
     while quiet < 3:
         worker = read(worker, now)
-        step = next_step(worker, policy, now)
+        step = next_step(worker, policy, now, drain_lags=drain_lags)
         if step is None:
             quiet += 1
             now += 31 * SECOND if quiet == 2 else SECOND

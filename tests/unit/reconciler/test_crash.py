@@ -9,7 +9,6 @@ import pytest
 
 from lockstep.contracts.policy import MirrorCordon as Mirror
 from lockstep.contracts.policy import Policy, Protect
-from lockstep.fleet.drained import why_not_empty
 from lockstep.fleet.holds import projected, standing
 from lockstep.fleet.invariants import broken
 from lockstep.fleet.ready import why_not_ready
@@ -29,29 +28,49 @@ def paths(slurm: str) -> list[tuple[str, Worker, list[Taken], Worker, datetime]]
     return [(name, view, *path_of(view, STRICT)) for name, view in every_view(slurm)]
 
 
+def in_the_way(worker: Worker) -> list[str]:
+    """Why the worker may not come back into service, as one sees it without Lockstep."""
+    slurm, pod, node = worker.slurm, worker.pod, worker.node
+    reasons_why = {
+        "a Hold stands": bool(worker.holds),
+        "no pod": pod is None,
+        "pod not ready": pod is not None and not pod.ready,
+        "pod terminating": pod is not None and pod.deleting_since is not None,
+        "no node": node is None,
+        "node cordoned": node is not None and node.unschedulable and node.cordoned_by != "lockstep",
+        "slurmd silent": slurm is None or "NOT_RESPONDING" in slurm.flags or slurm.base == "DOWN",
+    }
+    return [why for why, so in reasons_why.items() if so]
+
+
 def check(taken: Taken, policy: Policy) -> None:
     """What no step may ever do."""
-    slurm, node, step = taken.before.slurm, taken.before.node, taken.step
+    slurm, node, pod, step = taken.before.slurm, taken.before.node, taken.before.pod, taken.step
     match step:
         case UndrainNode():
             assert slurm is not None
-            assert states.is_drain(slurm.base, slurm.flags)
-            assert reasons.is_ours(slurm.reason)
-            assert not why_not_ready(taken.before, policy, taken.at)
-            assert not projected(standing(taken.before, policy, taken.at))
+            assert pod is not None
+            assert "DRAIN" in slurm.flags
+            assert slurm.reason.startswith("lockstep: ")
+            assert in_the_way(taken.before) == []
+            assert pod.protected or policy.protect is not Protect.UNDRAINED
         case DrainNode():
             assert slurm is not None
-            assert not states.is_fail(slurm.base, slurm.flags)
-            free = not states.has_reason(slurm.base, slurm.flags)
-            assert free or reasons.is_ours(slurm.reason) or reasons.by_slurmctld(slurm.reason)
+            theirs = {"DRAIN", "FAIL"} & {*slurm.flags} or slurm.base == "DOWN"
+            assert not theirs or slurm.reason.startswith(("lockstep: ", "Not responding"))
+            assert "FAIL" not in slurm.flags
         case Unprotect():
             assert slurm is not None
-            assert policy.protect is Protect.BUSY or not why_not_empty(slurm, policy)
+            assert slurm.base == "IDLE"
+            assert policy.protect is Protect.BUSY or "DRAIN" in slurm.flags
+            assert policy.protect is Protect.BUSY or taken.before.desired is not None
         case LiftMirror(cordoned=True):
             assert node is not None
             assert node.cordoned_by == "lockstep"
         case MirrorCordon():
+            assert node is not None
             assert policy.mirror is Mirror.CORDON
+            assert not node.mirror_mark
 
 
 def check_end(worker: Worker, policy: Policy, now: datetime) -> None:
@@ -85,8 +104,9 @@ def check_all(taken: list[Taken], end: Worker, now: datetime, policy: Policy, na
 @pytest.mark.parametrize("slurm", SLURM)
 def test_settles_wherever_it_was_interrupted(slurm: str) -> None:
     """Every view ends in few steps, none of them forbidden, and all rules hold at the end."""
-    for name, _, taken, end, now in paths(slurm):
+    for name, view, taken, end, now in paths(slurm):
         check_all(taken, end, now, STRICT, name)
+        check_all(*path_of(view, STRICT, drain_lags=True), STRICT, f"{name}, the drain service late")
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda p: f"protect {p.protect}, mirror {p.mirror}")
