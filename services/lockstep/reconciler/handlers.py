@@ -1,6 +1,8 @@
 """Looks at a worker, decides, and has it carried out; remembers what was answered until a watch shows it."""
 
-from collections.abc import Callable, Collection
+import asyncio
+from collections.abc import Callable, Collection, Sequence
+from contextlib import nullcontext
 from datetime import datetime
 
 from lockstep.base import clock
@@ -32,6 +34,10 @@ from lockstep.slurm.errors import SlurmError, Unreachable
 Told = Callable[[Wrote | None, list[Event]], object]
 """Takes what is to be published; must not wait."""
 
+SIDE_BY_SIDE: dict[type[WorkerAction], int] = {Protect: 16, Unprotect: 16, ShowState: 8}
+"""How many writes of a kind go to Kubernetes at the same time. More would be no faster, and what waits here is decided
+on what is known when its turn comes. What is only shown leaves room for what a write to Slurm waits for."""
+
 
 class Reconciler:
     """Safe to call for any worker at any time; two calls for the same worker must not overlap."""
@@ -62,6 +68,7 @@ class Reconciler:
         """Runs of jobs that were asked to end."""
         self._refused: set[tuple[str, int, datetime | None]] = set()
         """Runs that Slurm would not end; asked again with the next sweep."""
+        self._turns = {kind: asyncio.Semaphore(count) for kind, count in SIDE_BY_SIDE.items()}
 
     def worker(self, key: WorkerKey) -> Worker:
         """The worker as it is known now."""
@@ -75,18 +82,31 @@ class Reconciler:
     async def look(self, key: WorkerKey) -> list[WorkerAction]:
         """Do what the worker needs, in order, up to the first failure. Returns what was done.
 
+        Each step is decided anew when its turn has come.
+
         Raises:
             Retry: something did not work or has changed meanwhile; look again.
         """
-        worker = self.worker(key)
         done: list[WorkerAction] = []
-        for action in decide(worker, self._policy, clock.now()):
-            if self._is_answered(worker, action) or self._must_read_first(worker, action):
-                continue
-            told = await self._try(worker, action)
-            self._remember(worker, action, told)
-            done.append(action)
+        while action := self._next(self.worker(key), done):
+            kind = type(action)
+            async with self._turns.get(kind, nullcontext()):
+                worker = self.worker(key)
+                action = self._next(worker, done)
+                if type(action) is kind:
+                    told = await self._try(worker, action)
+                    self._remember(worker, action, told)
+                    done.append(action)
         return done
+
+    def _next(self, worker: Worker, done: Sequence[WorkerAction]) -> WorkerAction | None:
+        """What is to be done now. Slurm is written once a look: what follows that is for the next reading to show."""
+        wrote_slurm = any(isinstance(action, DrainNode | UndrainNode) for action in done)
+        for action in decide(worker, self._policy, clock.now()):
+            again = action in done or (wrote_slurm and isinstance(action, DrainNode | UndrainNode))
+            if not (again or self._is_answered(worker, action) or self._must_read_first(worker, action)):
+                return action
+        return None
 
     async def look_at_node(self, name: str) -> list[NodeAction]:
         """Do what a Kubernetes node needs for all workers on it; raises as `look`."""
