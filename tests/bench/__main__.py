@@ -20,6 +20,7 @@ from tests.lab.progress import say
 
 FULL = 1000
 """Workers of the run whose results are kept in the documentation."""
+IDLE_S = 60
 BESIDE = ("slurmctld-main", "slurmrestd-main", "kube-apiserver", "etcd")
 """Processes whose idle cost is recorded beside Lockstep's: what Lockstep makes them do."""
 LEGS = ("idle", "cordons", "drains", "all-cordons", "all-drains")
@@ -30,7 +31,9 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
     parser.add_argument("--workers", type=int, default=FULL, help="real slurmds (default 1,000; about 4.5 GB)")
     parser.add_argument("--samples", type=int, default=100, help="of each leg that is measured one worker at a time")
-    parser.add_argument("--idle", type=float, default=60, metavar="SECONDS", help="how long the idle cost is measured")
+    parser.add_argument(
+        "--idle", type=float, default=IDLE_S, metavar="SECONDS", help="how long the idle cost is measured"
+    )
     parser.add_argument("--legs", nargs="+", choices=LEGS, default=LEGS, help="measure only these")
     parser.add_argument("--keep", action="store_true", help="leave the lab and Lockstep running")
     options = parser.parse_args(arguments)
@@ -50,11 +53,15 @@ def main(arguments: list[str]) -> int:
         "machine": {"cores": os.cpu_count(), "kubernetes": versions.KUBERNETES, "slurm": lab.slurm.version},
         "legs": legs,
     }
-    whole = options.workers == FULL and set(options.legs) == set(LEGS)
-    if whole:
+    if _is_whole(options):
         report.write(result)
     print(report.table(result))
     return 0
+
+
+def _is_whole(options: argparse.Namespace) -> bool:
+    """Whether the run is one whose results are kept."""
+    return bool(options.workers == FULL and options.idle >= IDLE_S and set(options.legs) == set(LEGS))
 
 
 def _cluster(lab: Lab) -> dict[str, Any]:
