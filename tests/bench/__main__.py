@@ -31,9 +31,7 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
     parser.add_argument("--workers", type=int, default=FULL, help="real slurmds (default 1,000; about 4.5 GB)")
     parser.add_argument("--samples", type=int, default=100, help="of each leg that is measured one worker at a time")
-    parser.add_argument(
-        "--idle", type=float, default=IDLE_S, metavar="SECONDS", help="how long the idle cost is measured"
-    )
+    parser.add_argument("--idle", type=float, default=IDLE_S, metavar="SECONDS", help="length of the idle leg")
     parser.add_argument("--legs", nargs="+", choices=LEGS, default=LEGS, help="measure only these")
     parser.add_argument("--keep", action="store_true", help="leave the lab and Lockstep running")
     options = parser.parse_args(arguments)
