@@ -47,7 +47,7 @@ class Lockstep:
         self._prefix = "lockstep" if replica == 1 else f"lockstep{replica}"
         self._first_port = HEALTH + 10 * (replica - 1)
         self.home = paths.STATE / self._prefix
-        self.settings_file = self.home / "lockstep.yaml"
+        self.settings_file = self.home / "settings.yaml"
         nats: dict[str, Any] = {} if embedded_nats else {"nats": {"url": lab.nats.url}}
         self._settings = {
             "clusters": [dict(c) for c in clusters or [self.cluster("main")]],
