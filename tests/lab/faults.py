@@ -13,6 +13,9 @@ from .kube import Kube
 from .nodes import Node
 from .processes import Processes
 
+_TRIES = 5
+"""The kernel passes over a connection that is at work in the moment."""
+
 
 class Faults:
     """What can go wrong, on order."""
@@ -68,9 +71,11 @@ class Faults:
             RuntimeError: The kernel cannot (it lacks INET_DIAG_DESTROY); use ``restart_apiserver`` there.
         """
         before = self._connections()
-        subprocess.run(["ss", "-K", *self._filter()], capture_output=True, check=False)
-        if before and before & self._connections():
-            raise RuntimeError("this kernel resets no connection of others; use restart_apiserver")
+        for _ in range(_TRIES):
+            subprocess.run(["ss", "-K", *self._filter()], capture_output=True, check=False)
+            if not before & self._connections():
+                return
+        raise RuntimeError("this kernel resets no connection of others; use restart_apiserver")
 
     def compact(self) -> int:
         """Compact etcd now; a watch from an older revision gets 410 Gone. Returns the revision."""
