@@ -3,6 +3,7 @@
 Exits with 1 at the first step that is wrong, and says what both systems show.
 """
 
+import json
 import shlex
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from . import needs, paths
 from .build import KUBERNETES
 from .lab import Lab, LabError
 from .lockstep import BIN, Lockstep
+from .progress import wait_for
 
 BOLD, DIM, GREEN, RED, END = (
     ("\033[1m", "\033[2m", "\033[32m", "\033[31m", "\033[0m") if sys.stdout.isatty() else ("",) * 5
@@ -163,6 +165,11 @@ def hollow_tour(t: Tour) -> None:
     t.check("no DRAIN", lambda: not t.reason("gpu-1"))
 
 
+def _read(lockstep: Lockstep) -> bool:
+    workers = json.loads(lockstep.cli("get", "workers", "-o", "json"))
+    return bool(workers) and not any(worker["stale"] for worker in workers)
+
+
 GOODBYE = """
 {bold}The tour is over; everything it showed is still running.{end}
 
@@ -188,6 +195,7 @@ def main() -> int:
         lockstep = Lockstep(lab, embedded_nats=True)
         lockstep.install()
         lockstep.up()
+        wait_for("both systems read", lambda: _read(lockstep), 30, 0.3)
         print(f"\nReady after {time.monotonic() - begun:.0f} s.")
         tour(lab, lockstep)
     except (LabError, TourError, RuntimeError, TimeoutError) as error:

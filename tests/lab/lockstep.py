@@ -88,6 +88,14 @@ class Lockstep:
         for file in sorted((paths.CHECKOUT / "deploy").glob("policies/*.yaml")):
             kube.apply(file.read_text())
         kube.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "slurm"}})
+        wait_for("Holds can be created", self._takes_holds, 60)
+
+    def _takes_holds(self) -> bool:
+        """Whether the API server's admission knows the new kind: it learns of one some seconds after the CRD."""
+        spec = {"workers": {"names": ["nobody"]}, "reason": "trial"}
+        trial = {"apiVersion": "lockstep.sh/v1alpha1", "kind": "Hold", "metadata": {"name": "trial"}, "spec": spec}
+        arguments = ("create", "--dry-run=server", "-n", "slurm", "-o", "name", "-f", "-")
+        return "trial" in self._lab.kube.kubectl(*arguments, input=json.dumps(trial), check=False)
 
     def up(self, timeout_s: float = 60) -> None:
         """Start what is not running and wait until all of it is ready."""
