@@ -1,6 +1,5 @@
 """Looks at a worker, decides, and has it carried out; remembers what was answered until a watch shows it."""
 
-import asyncio
 from collections.abc import Callable, Collection, Sequence
 from contextlib import nullcontext
 from datetime import datetime
@@ -29,14 +28,18 @@ from lockstep.reconciler.model import (
     Unprotect,
     WorkerAction,
 )
+from lockstep.reconciler.turns import Turns
 from lockstep.slurm.errors import SlurmError, Unreachable
 
 Told = Callable[[Wrote | None, list[Event]], object]
 """Takes what is to be published; must not wait."""
 
-SIDE_BY_SIDE: dict[type[WorkerAction], int] = {Protect: 16, Unprotect: 16, ShowState: 8}
-"""How many writes of a kind go to Kubernetes at the same time. More would be no faster, and what waits here is decided
-on what is known when its turn comes. What is only shown leaves room for what a write to Slurm waits for."""
+SIDE_BY_SIDE = 24
+"""How many writes go to Kubernetes at the same time. More would be no faster, and what waits for its turn is decided on
+what is known when it comes."""
+RANKS: dict[type[WorkerAction], int] = {Protect: 0, Unprotect: 1, ShowState: 2}
+"""Who goes first to Kubernetes: what a write to Slurm waits for, what a person waits for, what is shown on pods."""
+RANK_OF_NODES = 3
 
 
 class Reconciler:
@@ -68,7 +71,7 @@ class Reconciler:
         """Runs of jobs that were asked to end."""
         self._refused: set[tuple[str, int, datetime | None]] = set()
         """Runs that Slurm would not end; asked again with the next sweep."""
-        self._turns = {kind: asyncio.Semaphore(count) for kind, count in SIDE_BY_SIDE.items()}
+        self._turns = Turns(SIDE_BY_SIDE)
 
     def worker(self, key: WorkerKey) -> Worker:
         """The worker as it is known now."""
@@ -90,7 +93,7 @@ class Reconciler:
         done: list[WorkerAction] = []
         while action := self._next(self.worker(key), done):
             kind = type(action)
-            async with self._turns.get(kind, nullcontext()):
+            async with self._turns.turn(RANKS[kind]) if kind in RANKS else nullcontext():
                 worker = self.worker(key)
                 action = self._next(worker, done)
                 if type(action) is kind:
@@ -110,27 +113,33 @@ class Reconciler:
 
     async def look_at_node(self, name: str) -> list[NodeAction]:
         """Do what a Kubernetes node needs for all workers on it; raises as `look`."""
+        if not self._next_on_node(name):
+            return []
+        done: list[NodeAction] = []
+        async with self._turns.turn(RANK_OF_NODES):
+            for action in self._next_on_node(name):
+                self._check_lease()
+                revision = self._table.nodes[name].revision if name in self._table.nodes else ""
+                try:
+                    await self._hands.carry_out_on_node(action)
+                except NotFound:
+                    continue
+                except KubeError as error:
+                    raise Retry(f"{type(action).__name__} {name}: {error}") from error
+                self._answered[_node_slot(name, action)] = (action, revision)
+                done.append(action)
+        return done
+
+    def _next_on_node(self, name: str) -> list[NodeAction]:
+        """What is to be done on a Kubernetes node now."""
         node = self._table.nodes.get(name)
         if node is None:
             return []
         workers = [self.worker(key) for key in workers_on(self._table, name, self._clusters, self._site)]
-        done: list[NodeAction] = []
         kube = self._table.sources.get(("kube", SITE))
         as_of = kube.complete_as_of if kube else None
-        for action in decide_node(node, workers, self._policy, clock.now(), kube_as_of=as_of):
-            slot = ("node", name, type(action).__name__)
-            if self._answered.get(slot) == (action, node.revision):
-                continue
-            self._check_lease()
-            try:
-                await self._hands.carry_out_on_node(action)
-            except NotFound:
-                continue
-            except KubeError as error:
-                raise Retry(f"{type(action).__name__} {name}: {error}") from error
-            self._answered[slot] = (action, node.revision)
-            done.append(action)
-        return done
+        actions = decide_node(node, workers, self._policy, clock.now(), kube_as_of=as_of)
+        return [a for a in actions if self._answered.get(_node_slot(name, a)) != (a, node.revision)]
 
     def drift(self, key: WorkerKey) -> list[Event]:
         """What is broken on a worker that should have been put right by now."""
@@ -195,6 +204,10 @@ class Reconciler:
 def _slot(action: Protect | Unprotect | ShowState) -> tuple[str, ...]:
     kind = "conditions" if isinstance(action, ShowState) else "label"
     return (kind, action.uid)
+
+
+def _node_slot(name: str, action: NodeAction) -> tuple[str, ...]:
+    return ("node", name, type(action).__name__)
 
 
 def _wanted(action: Protect | Unprotect | ShowState) -> object:

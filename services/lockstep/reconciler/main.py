@@ -30,8 +30,6 @@ from lockstep.runtime.telemetry import span
 
 WIDTH = 4096
 """Workers that are looked at side by side: a gathered write can only gather those that wait for it."""
-NODE_WIDTH = 4
-"""Kubernetes nodes that are: what is only shown on them must not crowd out what is written for workers."""
 SWEEP_S = 30.0
 """Between two looks at everybody."""
 TELL_AGAIN_S = 1.0
@@ -64,8 +62,7 @@ class ReconcilerTasks:
         self._waiting: set[WorkerKey] = set()
         """Workers to look at with the next heartbeat of their Slurm."""
         self._errors: dict[Key, str] = {}
-        self._workers = Lanes[Key](WIDTH, on_failure=self._failed)
-        self._nodes = Lanes[Key](NODE_WIDTH, on_failure=self._failed)
+        self._lanes = Lanes[Key](WIDTH, on_failure=self._failed)
 
     async def run(self) -> None:
         """All of it, until cancelled."""
@@ -73,7 +70,7 @@ class ReconcilerTasks:
             for writer in self._writers.values():
                 tasks.create_task(writer.run())
             tasks.create_task(self._publish())
-            async with self._workers, self._nodes:
+            async with self._lanes:
                 tasks.create_task(self._sweep())
                 async for touched in self._ports.mirror.changes():
                     self._enqueue(touched)
@@ -88,11 +85,11 @@ class ReconcilerTasks:
         workers.update(key for key in self._waiting if key[0] in read)
         for key in workers:
             if key[0] in self._clusters:
-                self._workers.put(("worker", key), partial(self._look, key))
+                self._lanes.put(("worker", key), partial(self._look, key))
                 nodes.add(self._reconciler.worker(key).node_name)
         for node in nodes - {""}:
-            self._nodes.put(("node", node), partial(self._look_at_node, node))
-        QUEUE_DEPTH.labels("reconciler").set(self._workers.depth + self._nodes.depth)
+            self._lanes.put(("node", node), partial(self._look_at_node, node))
+        QUEUE_DEPTH.labels("reconciler").set(self._lanes.depth)
 
     async def _look(self, key: WorkerKey) -> None:
         started = clock.monotonic()
