@@ -64,7 +64,7 @@ class PollSettings(Part, frozen=True, kw_only=True):
     """How often slurmctld is asked."""
 
     min_interval_s: Annotated[float, Meta(ge=0.05, le=60)] = 0.25
-    """Between two reads while something is going on."""
+    """From one read to the next, at least."""
     max_interval_s: Annotated[float, Meta(ge=0.05, le=300)] = 5.0
     """Between two reads while all is quiet, and for a slow slurmctld."""
     max_share: Annotated[float, Meta(gt=0, le=1)] = 0.25

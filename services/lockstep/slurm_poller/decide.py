@@ -177,10 +177,10 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
         left_s = min(BURST_S, self.left_s + passed_s * share) - cost_s
         return msgspec.structs.replace(self, left_s=max(left_s, -share * self.max_s))
 
-    def wait_s(self, *, draining: bool) -> float:
-        """Seconds until the next reading."""
+    def wait_s(self, *, draining: bool, took_s: float = 0.0) -> float:
+        """Seconds until the next reading, `took_s` after the last one began: the shortest interval counts from then."""
         until_paid = -self.left_s / self._share(draining=draining)
-        return min(max(self.min_s, until_paid), self.max_s)
+        return min(max(self.min_s - took_s, until_paid), self.max_s)
 
     def _share(self, *, draining: bool) -> float:
         return max(self.max_share, min(MAX_SHARE, self.max_share * DRAINING_SHARE)) if draining else self.max_share

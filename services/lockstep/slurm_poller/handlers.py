@@ -110,7 +110,7 @@ class ClusterPoller:
 
     async def cycle(self) -> float:
         """Reads once what is due, publishes what is new, and says after how many seconds to read again."""
-        self._cost_s = 0.0
+        began, self._cost_s = clock.monotonic(), 0.0
         try:
             failures = await self._read_all()
             if events := self._events[:]:
@@ -126,7 +126,7 @@ class ClusterPoller:
         self._pace = self._pace.after(self._cost_s, now - self._paid_at, draining=self._is_draining)
         self._paid_at = now
         self._interval_s = self._pace.wait_s(draining=self._is_draining)
-        return self._interval_s
+        return self._pace.wait_s(draining=self._is_draining, took_s=now - began)
 
     async def _read_all(self) -> int:
         """How often in a row it has failed now; 0 when all that was due was read."""

@@ -306,6 +306,12 @@ def test_cheap_answers_keep_the_shortest_interval() -> None:
     assert run(PACE, 0.002, 600) == pytest.approx(1 / 0.252, rel=0.01)
 
 
+def test_the_shortest_interval_counts_from_the_beginning_of_a_reading() -> None:
+    """A list that takes long makes the next one no later, as long as there is time left to spend."""
+    assert PACE.wait_s(draining=False, took_s=0.2) == pytest.approx(0.05)
+    assert PACE.wait_s(draining=False, took_s=0.3) <= 0
+
+
 def test_constant_change_costs_no_more_than_the_share() -> None:
     """A list of a thousand nodes takes 0.13 s."""
     assert run(PACE, 0.13, 3_600) * 0.13 == pytest.approx(0.05, rel=0.05)
