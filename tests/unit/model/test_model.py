@@ -2,6 +2,7 @@
 
 import pytest
 
+from lockstep.contracts.facts import Progress
 from lockstep.contracts.policy import MirrorCordon as Mirror
 from lockstep.contracts.policy import Policy, Protect
 from lockstep.fleet.holds import projected, standing
@@ -36,13 +37,7 @@ def settle(world: World) -> None:
     written, quiet = world.hands.writes, 0
     for _ in range(ROUNDS):
         pod_before = world.kube.pod and world.kube.pod.fact(world.now)
-        world.pass_time()
-        world.read_slurm()
-        world.read_kube()
-        world.drain.mirror.follow()
-        busy = world.look()
-        world.reconciler.mirror.follow()
-        busy |= world.reconciler.look(world.now)
+        busy = world.round()
         moved = pod_before != (world.kube.pod and world.kube.pod.fact(pod_before.read_at if pod_before else world.now))
         quiet = 0 if busy or moved or world.slurm.jobs else quiet + 1
         if quiet == QUIET:
@@ -77,6 +72,8 @@ def check_end(world: World) -> None:
     if ours:
         assert projected(holds) or why_not_ready(worker, policy, now)
         assert reasons.same(slurm.reason, desired.words) or not projected(holds)
+    if desired.holds and slurm.known and slurm.drain and base == "IDLE":
+        assert desired.progress is Progress.DRAINED, desired.why_not
     host = world.kube.host
     if host is not None and host.in_service is not None:
         assert host.in_service.message == desired.words

@@ -87,6 +87,16 @@ class World:
         self._job_goes_on()
         self.log.append(f"{self.now:%M:%S.%f} everybody rests")
 
+    def round(self) -> bool:
+        """A second in which every source is read and every message arrives; whether there was anything to do."""
+        self.pass_time()
+        self.read_slurm()
+        self.read_kube()
+        self.drain.mirror.follow()
+        wants = self.look()
+        self.reconciler.mirror.follow()
+        return self.reconciler.look(self.now) or wants
+
     def moment(self) -> None:
         """The time between any two writes: an eviction that waits gets through, a job starts."""
         self.now += MOMENT
