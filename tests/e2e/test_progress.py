@@ -13,7 +13,7 @@ def test_status_why_and_events_name_the_jobs_that_a_drain_waits_for(site: Site) 
     assert waiting[0]["jobs"][0]["id"] == job
     assert {"user", "partition", "ends"} <= waiting[0]["jobs"][0].keys()
     assert site.hold_status("slow")["phase"] == "Draining"
-    assert job in [j["id"] for j in site.why("gpu-1")["waiting_for"]]
+    assert job in [j["id"] for j in site.why("gpu-1")["worker"]["waiting_for"]]
     assert any(
         e["type"] == "drain.progressed.v1" and job in [j["id"] for j in e.get("waiting_for", [])] for e in site.events()
     )

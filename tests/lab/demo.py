@@ -166,7 +166,7 @@ def hollow_tour(t: Tour) -> None:
 
 
 def _read(lockstep: Lockstep) -> bool:
-    workers = json.loads(lockstep.cli("get", "workers", "-o", "json"))
+    workers = json.loads(lockstep.cli("get", "workers", "-o", "json"))["items"]
     return bool(workers) and not any(worker["stale"] for worker in workers)
 
 
