@@ -195,21 +195,29 @@ class Reconciler:
 
     def look(self, now: datetime, *, dies_after: int | None = None) -> bool:
         """One look; whether anything was to be done. May die right after a write, before it is remembered."""
-        table = self.mirror.table
-        worker = self._worker()
-        actions = decide(worker, self._policy, now)
-        for number, action in enumerate(actions):
-            wrote = self._hands.do(action, worker, now)
+        done: list[WorkerAction] = []
+        while action := self._next(done, now):
+            wrote = self._hands.do(action, self._worker(), now)
+            done.append(action)
             self._between()
-            if number == dies_after:
+            if len(done) - 1 == dies_after:
                 self._labels.clear()
                 return True
             if isinstance(action, Protect | Unprotect):
                 self._labels[action.uid] = (isinstance(action, Protect), now)
             if wrote is not None:
-                table.apply(wrote)
+                self.mirror.table.apply(wrote)
                 self._stream.publish(wrote)
-        return self._look_at_nodes(now) or bool(actions)
+        return self._look_at_nodes(now) or bool(done)
+
+    def _next(self, done: list[WorkerAction], now: datetime) -> WorkerAction | None:
+        """Decided anew for each step; Slurm is written once a look."""
+        slurm = DrainNode | UndrainNode
+        wrote_slurm = any(isinstance(action, slurm) for action in done)
+        for action in decide(self._worker(), self._policy, now):
+            if action not in done and not (wrote_slurm and isinstance(action, slurm)):
+                return action
+        return None
 
     def _worker(self) -> Worker:
         """The worker, its pod's label as it was answered until the watch shows it."""

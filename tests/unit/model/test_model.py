@@ -11,6 +11,7 @@ from lockstep.fleet.pairing import pair
 from lockstep.fleet.ready import why_not_ready
 from lockstep.slurm import reasons, states
 from tests.builders import KEY
+from tests.unit.model.actors import Actors
 from tests.unit.model.lockstep import SITE
 from tests.unit.model.world import STEP, World
 
@@ -90,9 +91,10 @@ def test_any_history_settles_and_undoes_nobodys_work(tens: int, policy: Policy) 
     """Ten histories of twenty-five seconds each, then quiet."""
     for seed in range(tens * 10, tens * 10 + 10):
         world = World(seed, policy)
+        actors = Actors(world)
         try:
             for _ in range(STEPS):
-                world.step()
+                actors.step()
             settle(world)
             check_end(world)
         except AssertionError as error:

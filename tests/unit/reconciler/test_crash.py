@@ -104,16 +104,22 @@ def check_all(taken: list[Taken], end: Worker, now: datetime, policy: Policy, na
 @pytest.mark.parametrize("slurm", SLURM)
 def test_settles_wherever_it_was_interrupted(slurm: str) -> None:
     """Every view ends in few steps, none of them forbidden, and all rules hold at the end."""
-    for name, view, taken, end, now in paths(slurm):
+    for name, _, taken, end, now in paths(slurm):
         check_all(taken, end, now, STRICT, name)
-        check_all(*path_of(view, STRICT, drain_lags=True), STRICT, f"{name}, the drain service late")
+
+
+@pytest.mark.parametrize("slurm", SLURM)
+def test_settles_although_the_drain_service_is_late(slurm: str) -> None:
+    """The reconciler goes on with what was wanted before, until nothing is left to do for it."""
+    for name, view in islice(every_view(slurm), 0, None, 5):
+        check_all(*path_of(view, STRICT, drain_lags=True), STRICT, name)
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda p: f"protect {p.protect}, mirror {p.mirror}")
 def test_settles_under_every_policy(policy: Policy) -> None:
     """The same, for fewer views."""
     for slurm in SLURM:
-        for name, view in islice(every_view(slurm), 0, None, 7):
+        for name, view in islice(every_view(slurm), 0, None, 11):
             check_all(*path_of(view, policy), policy, name)
 
 
@@ -134,7 +140,7 @@ def test_a_write_that_is_answered_and_not_read_yet_is_not_undone_or_repeated(slu
 @pytest.mark.parametrize("slurm", SLURM)
 def test_what_was_lost_after_any_write_is_made_good(slurm: str, what: str) -> None:
     """From each point between, without the memory of our writes or without the desired state."""
-    for name, _, path, _, _ in paths(slurm)[::11]:
+    for name, _, path, _, _ in paths(slurm)[::13]:
         for taken in path:
             if isinstance(taken.step, DrainNode | UndrainNode | Unprotect):
                 bare = msgspec.structs.replace(taken.after, **{what: None})
