@@ -98,8 +98,14 @@ class Lockstep:
         return "trial" in self._lab.kube.kubectl(*arguments, input=json.dumps(trial), check=False)
 
     def up(self, timeout_s: float = 60) -> None:
-        """Start what is not running and wait until all of it is ready."""
+        """Start what is not running and wait until all of it is ready; what another shape left running is ended.
+
+        Raises:
+            ProcessError: a process ended at once.
+        """
         self.home.mkdir(parents=True, exist_ok=True)
+        for name in {self._prefix, *map(self.process, SERVICES)} - set(self.names):
+            self._processes.forget(name)
         for index, name in enumerate(self.names):
             settings = {**self._settings, "health": {"host": ports.LOOPBACK, "port": self._first_port + index}}
             file = paths.write(self.home / f"{name}.yaml", json.dumps(settings, indent=1))
@@ -110,8 +116,9 @@ class Lockstep:
             self.wait_ready(name, self._first_port + index, timeout_s)
 
     def wait_ready(self, name: str, port: int, timeout_s: float) -> None:
-        """Wait until /readyz says so."""
-        wait_for(f"{name} ready (log: {self._processes.log(name)})", lambda: _ready(port), timeout_s)
+        """Wait until /readyz says so; a process that has ended is not waited for."""
+        log = self._processes.log(name)
+        wait_for(f"{name} ready (log: {log})", lambda: self._processes.pid(name) and _ready(port), timeout_s)
 
     def stop(self) -> None:
         """End it in good order."""
