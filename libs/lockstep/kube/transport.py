@@ -11,7 +11,6 @@ from typing import Any, Self
 
 import aiohttp
 import msgspec
-from kubernetes_asyncio.client.rest import RESTClientObject
 
 from lockstep.base.errors import BadInput
 from lockstep.base.text import one_line
@@ -28,6 +27,7 @@ from lockstep.kube.errors import (
     NotFound,
     Unreachable,
 )
+from lockstep.kube.session import Session
 from lockstep.kube.settings import KubeClientSettings
 
 _status = msgspec.json.Decoder(wire.Status)
@@ -57,7 +57,7 @@ class _Call(msgspec.Struct, frozen=True):
     query: Mapping[str, str] | None
     body: Any
     content_type: str
-    timeout: Any
+    limits: aiohttp.ClientTimeout
 
 
 class Transport:
@@ -66,9 +66,8 @@ class Transport:
     def __init__(self, settings: KubeClientSettings) -> None:
         self.settings = settings
         self.counters = Counters()
-        self._access: Access | None = None
+        self._open: tuple[Session, Access] | None = None
         self._read_at = 0.0
-        self._rest: Any = None
         self._reading = asyncio.Lock()
         self._slots = asyncio.Semaphore(settings.concurrency)
         self._paid_until = 0.0
@@ -86,8 +85,8 @@ class Transport:
         self, kind: type[BaseException] | None, e: BaseException | None, tb: TracebackType | None
     ) -> None:
         """Close all connections; TLS needs a moment for it."""
-        if self._rest is not None:
-            await self._rest.close()
+        if self._open is not None:
+            await self._open[0].close()
             await asyncio.sleep(CLOSING_S)
 
     async def request(
@@ -155,49 +154,43 @@ class Transport:
             yield answer
 
     async def _send(self, call: _Call, *, refused: Access | None) -> tuple[aiohttp.ClientResponse, Access]:
-        rest, access = await self._connection(refused)
+        session, access = await self._connection(refused)
         headers = {"Content-Type": call.content_type, "Accept": "application/json", "User-Agent": keys.FIELD_MANAGER}
         if access.authorization:
             headers["Authorization"] = access.authorization
         try:
-            answer: aiohttp.ClientResponse = await rest.request(
-                call.method,
-                f"{access.config.host}{call.path}",
-                query_params=call.query,
-                headers=headers,
-                body=call.body,
-                _preload_content=False,
-                _request_timeout=call.timeout,
+            answer = await session.request(
+                call.method, call.path, query=call.query, headers=headers, body=call.body, limits=call.limits
             )
         except (aiohttp.ClientError, TimeoutError, OSError) as e:
             raise Unreachable(f"{call.method} {call.path}: {_text(e)}") from e
         return answer, access
 
-    async def _connection(self, refused: Access | None = None) -> tuple[Any, Access]:
+    async def _connection(self, refused: Access | None = None) -> tuple[Session, Access]:
         """The session and the credentials, read anew when they are old or were `refused`."""
         async with self._reading:
-            now = asyncio.get_running_loop().time()
-            known = self._access
-            if (
-                known
-                and known is not refused
-                and (not known.rereadable or now - self._read_at < self.settings.reread_s)
-            ):
-                return self._rest, known
+            now, known = asyncio.get_running_loop().time(), self._open
+            if known and known[1] is not refused and not self._is_old(known[1], now):
+                return known
             try:
-                self._access = access = await read_access(self.settings)
+                access = await read_access(self.settings)
             except BadInput as e:
                 if known is None:
                     raise
-                if known is refused:
+                if known[1] is refused:
                     raise Unreachable(str(e)) from e
-                return self._rest, known
+                return known
             self._read_at = now
-            if known is None or known.trust != access.trust:
-                before, self._rest = self._rest, RESTClientObject(access.config, maxsize=self.settings.concurrency + 64)
-                if before is not None:
-                    await before.close()
-            return self._rest, access
+            if known and known[1].trust == access.trust:
+                self._open = known[0], access
+            else:
+                self._open = Session(access.config, connections=self.settings.concurrency + 64), access
+                if known:
+                    await known[0].close()
+            return self._open
+
+    def _is_old(self, access: Access, now: float) -> bool:
+        return access.rereadable and now - self._read_at >= self.settings.reread_s
 
     async def _pace(self) -> None:
         """Wait until one more request fits `qps` and `burst`."""

@@ -1,0 +1,69 @@
+"""The HTTP session to one API server.
+
+kubernetes_asyncio's own asks the environment for a proxy and for a password at each request, each in a thread; here the
+environment is asked once.
+"""
+
+import ssl
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+import aiohttp
+import msgspec
+from kubernetes_asyncio.client import Configuration
+
+READ_BUFFER = 2**21
+"""Bytes; one line of a watch is a whole object, and etcd takes objects of up to 1.5 MiB."""
+
+
+class Session:
+    """Connections to the address of `config`, with its certificates. `close` it."""
+
+    def __init__(self, config: Configuration, *, connections: int) -> None:
+        self._host = str(config.host)
+        self._options: dict[str, Any] = {"proxy": config.proxy or _proxy_for(self._host)}
+        if config.proxy_headers:
+            self._options["proxy_headers"] = config.proxy_headers
+        if config.tls_server_name:
+            self._options["server_hostname"] = config.tls_server_name
+        connector = aiohttp.TCPConnector(limit=connections, ssl=_tls(config))
+        self._http = aiohttp.ClientSession(connector=connector, read_bufsize=READ_BUFFER)
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None,
+        headers: Mapping[str, str],
+        body: Any,
+        limits: aiohttp.ClientTimeout,
+    ) -> aiohttp.ClientResponse:
+        """The head of the answer; the body, if any, is sent as JSON. Raises what aiohttp raises."""
+        url = f"{self._host}{path}?{urlencode(query)}" if query else f"{self._host}{path}"
+        data = None if body is None else msgspec.json.encode(body)
+        return await self._http.request(method, url, headers=headers, data=data, timeout=limits, **self._options)
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._http.close()
+
+
+def _tls(config: Configuration) -> ssl.SSLContext:
+    tls = ssl.create_default_context(cafile=config.ssl_ca_cert)
+    if config.cert_file:
+        tls.load_cert_chain(config.cert_file, keyfile=config.key_file)
+    if not config.verify_ssl:
+        tls.check_hostname = False
+        tls.verify_mode = ssl.CERT_NONE
+    if config.disable_strict_ssl_verification:
+        tls.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    return tls
+
+
+def _proxy_for(url: str) -> str | None:
+    """What the environment (HTTPS_PROXY, NO_PROXY) says about this address."""
+    parts = urlsplit(url)
+    return None if proxy_bypass(parts.hostname or "") else getproxies().get(parts.scheme)
