@@ -57,7 +57,7 @@ class Actors:
             self._user_drains, self._user_deletes_pod, self._user_marks_pod, self._user_holds, self._user_holds,
             self._user_releases, self._user_releases, self._node_goes, self._node_comes, self._source_falls_silent,
             self._job_is_suspended, self._job_goes_on, self._record_goes, self.world.start_job, self.world.start_job,
-            self._stream_is_lost,
+            self._stream_is_lost, self._node_sickens, self._node_sickens,
         ]  # fmt: skip
         act = self.dice.choice(acts)
         self.world.log.append(f"{self.world.now:%M:%S.%f} {act.__name__.lstrip('_')}")
@@ -144,6 +144,11 @@ class Actors:
     def _node_comes(self) -> None:
         for name in (HOST, "host-8"):
             self.world.kube.nodes.setdefault(name, NodeTruth(name))
+
+    def _node_sickens(self) -> None:
+        node = self._a_node()
+        if node is not None:
+            node.sick = not node.sick
 
     def _source_falls_silent(self) -> None:
         until = self.world.now + self.dice.randrange(2, 12) * STEP

@@ -20,6 +20,7 @@ class NodeTruth:
     unschedulable: bool = False
     cordoned_by: str = ""
     mark: bool = False
+    sick: bool = False
     in_service: NodeCondition | None = None
 
     def cordon(self, by: str) -> bool:
@@ -42,6 +43,7 @@ class NodeTruth:
             unschedulable=self.unschedulable,
             cordoned_by=self.cordoned_by,
             mirror_mark=self.mark,
+            conditions=[NodeCondition(type="DiskPressure", status="True" if self.sick else "False")],
             in_service=self.in_service,
             read_at=now,
         )

@@ -21,14 +21,12 @@ QUIET = 5
 """Rounds without anything to do; longer than any of the policy's intervals."""
 MANY_WRITES = 16
 
+PACE = {"stale_after_s": 6.0, "reassert_every_s": 3.0}
 POLICIES = [
-    Policy(protect=protect, mirror=mirror, stale_after_s=6, reassert_every_s=3)
-    for protect, mirror in (
-        (Protect.UNDRAINED, Mirror.CORDON),
-        (Protect.UNDRAINED, Mirror.NONE),
-        (Protect.BUSY, Mirror.CORDON),
-        (Protect.OFF, Mirror.NONE),
-    )
+    Policy(protect=Protect.UNDRAINED, mirror=Mirror.CORDON, node_conditions=["DiskPressure"], **PACE),
+    Policy(protect=Protect.UNDRAINED, mirror=Mirror.NONE, down_is_drained=True, **PACE),
+    Policy(protect=Protect.BUSY, mirror=Mirror.CORDON, **PACE),
+    Policy(protect=Protect.OFF, mirror=Mirror.NONE, node_conditions=["DiskPressure"], **PACE),
 ]
 
 
@@ -64,9 +62,7 @@ def check_end(world: World) -> None:
         assert slurm.drain or slurm.fail or slurm.down_by, "an administrator's drain is gone"
         assert not world.foreign or slurm.reason == world.foreign
         assert not ours
-    assert {hold.id.rpartition("/")[2] for hold in holds} >= {name for name in world.held() if " " not in name} - {
-        "pod-cordon"
-    }
+    assert {hold.id.rpartition("/")[2] for hold in holds} >= {name for name in world.held() if name in world.kube.holds}
     if (world.held() or projected(holds)) and slurm.known:
         assert not slurm.offered(now), "Slurm offers a worker that is held"
         assert ours or slurm.fail or slurm.down_by or world.foreign is not None

@@ -102,6 +102,7 @@ class World:
         pod, host = self.kube.pod, self.kube.host
         found = [name for name, hold in self.kube.holds.items() if self._is_held_by(hold, at or self.now)]
         found += [f"cordon of {host.name}"] if host and host.name in self.cordoned else []
+        found += ["DiskPressure"] if host and host.sick and self.policy.node_conditions else []
         return found + (["pod-cordon"] if pod and pod.pod_cordon else [])
 
     def look(self) -> bool:
