@@ -95,6 +95,8 @@ class FactTable:
         self.reservations: Many[str, SlurmReservation] = Many()
         """Per cluster, by name."""
         self.desired: dict[WorkerKey, Desired] = {}
+        self.last_on: Many[str, Desired] = Many()
+        """Per Kubernetes node, the workers that run there or ran there last, by `cluster/name`."""
         self.wrote: dict[WorkerKey, Wrote] = {}
         self.sources: dict[SourceKey, SourceHealth] = {}
         self.gone_at: dict[FactKey, datetime | None] = {}
@@ -208,6 +210,8 @@ class FactTable:
         if isinstance(fact, SlurmJob):
             for node in fact.nodes:
                 yield self.jobs_on, (fact.cluster, node), fact.identity
+        if isinstance(fact, Desired):
+            yield self.last_on, fact.kube_node, f"{fact.cluster}/{fact.name}"
 
 
 def key_of(fact: Fact) -> FactKey:

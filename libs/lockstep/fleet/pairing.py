@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from lockstep.contracts.common import WorkerKey
-from lockstep.contracts.facts import SITE, KubeHold, KubeNode, KubePod, SlurmNode
+from lockstep.contracts.facts import SITE, KubeHold, KubeNode, KubePod, SlurmNode, worker_key
 from lockstep.fleet.facts import FactTable
 from lockstep.fleet.holds import selects
 from lockstep.fleet.worker import Worker, is_live
@@ -81,7 +81,7 @@ def workers_on(table: FactTable, node: str, clusters: Collection[str], site: Sit
     Those too that ran there last and run nowhere now.
     """
     found = {(pod.cluster, pod.worker) for pod in table.pods_on[node].values()}
-    found.update(key for key, last in table.desired.items() if last.kube_node == node and _runs_nowhere(table, key))
+    found.update(key for last in table.last_on[node].values() if _runs_nowhere(table, key := worker_key(last)))
     yield from sorted(found)
     fact = table.nodes.get(node)
     for cluster in clusters if fact else ():

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from functools import lru_cache
 
 import msgspec
 
@@ -72,6 +73,7 @@ def merge(
     return kept + [c for name, c in sorted(dated.items()) if name not in there]
 
 
+@lru_cache(maxsize=256)
 def camel(words: str) -> str:
     """`NOT_RESPONDING` and `not-responding` are `NotResponding`; only letters and digits are left."""
     parts = "".join(c if c.isascii() and c.isalnum() else " " for c in words).split()
