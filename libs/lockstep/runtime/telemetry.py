@@ -81,12 +81,12 @@ def _add_trace(_logger: Any, _method: str, fields: Fields) -> Fields:
 class Outage:
     """Says once that something stopped answering, and once that it answers again."""
 
-    def __init__(self, log: Any, what: str, **fields: str) -> None:
-        """`what` begins the two lines, such as "Slurm"."""
+    def __init__(self, log: Any, what: str, *, failing_for_s: float | None = None, **fields: str) -> None:
+        """`what` begins the two lines, such as "Slurm". With `failing_for_s` the first of them was said before."""
         self._log = log
         self._what = what
         self._fields = fields
-        self._since: float | None = None
+        self._since = None if failing_for_s is None else monotonic() - failing_for_s
 
     @property
     def failing(self) -> bool:

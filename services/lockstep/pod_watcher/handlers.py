@@ -30,8 +30,8 @@ BEAT_S = 1.0
 PROBE_S = 2.0
 """So long nothing may be heard before the API server is asked for a sign of life: a broken path is silent."""
 MAX_LINKS = 16
-PROBES_FAILED = 3
-"""Signs of life that may be missing in a row."""
+PROBES_FAILED = 2
+"""So many signs of life missing in a row are an outage; told before our lease, which is kept there too, runs out."""
 
 log = structlog.get_logger()
 
@@ -76,6 +76,8 @@ class PodWatcher:
 
         `trace_of` gives the trace of our last writes on a worker. `on_round` is told each time that this lives.
         """
+        known = list(known)
+        before = next((f for f in known if isinstance(f, SourceHealth) and f.source == SOURCE), None)
         self._kube = kube
         self._out = out
         self._trace_of = trace_of
@@ -92,10 +94,12 @@ class PodWatcher:
         self._events: list[Event] = []
         self._wake = asyncio.Event()
         self._heard: datetime | None = None
-        self._beat: SourceHealth | None = None
+        self._beat = before
         self._beat_due = 0.0
-        self._lost_at: datetime | None = None
-        self._outage = Outage(log, "Kubernetes")
+        self._lost_at = before.failing_since if before else None
+        """Also when a predecessor said so: the end of the outage is then for us to tell."""
+        lost_for_s = (clock.now() - self._lost_at).total_seconds() if self._lost_at else None
+        self._outage = Outage(log, "Kubernetes", failing_for_s=lost_for_s)
 
     async def run(self) -> None:
         """Follows everything, for ever.

@@ -14,7 +14,7 @@ from lockstep.base.backoff import backoff
 from lockstep.base.errors import Retry
 from lockstep.bus.publisher import Publisher
 from lockstep.contracts.events import Event, SourceBack, SourceLost
-from lockstep.contracts.facts import Fact, SlurmJob, SlurmNode, SlurmReservation
+from lockstep.contracts.facts import Fact, SlurmJob, SlurmNode, SlurmReservation, SourceHealth
 from lockstep.contracts.policy import Policy
 from lockstep.runtime.metrics import LEG
 from lockstep.runtime.settings import PollSettings
@@ -78,9 +78,10 @@ class ClusterPoller:
         self._nodes = _known(SlurmNode, known, cluster)
         self._jobs = _known(SlurmJob, known, cluster)
         self._reservations = _known(SlurmReservation, known, cluster)
-        self._node_source = Source("slurm.node", cluster)
-        self._job_source = Source("slurm.job", cluster)
-        self._reservation_source = Source("slurm.reservation", cluster)
+        told = {fact.source: fact for fact in known if isinstance(fact, SourceHealth) and fact.of == cluster}
+        self._node_source, self._job_source, self._reservation_source = (
+            Source(name, cluster, told.get(name)) for name in ("slurm.node", "slurm.job", "slurm.reservation")
+        )
         self._is_first = not self._nodes
         self._is_doubtful = False
         self._is_draining = is_draining(self._nodes.values())

@@ -22,13 +22,14 @@ class Told(NamedTuple):
 class Source:
     """Nodes, jobs or reservations of one cluster."""
 
-    def __init__(self, name: str, of: str) -> None:
+    def __init__(self, name: str, of: str, before: SourceHealth | None = None) -> None:
+        """`before` is what a predecessor told last: the end of an outage that it told of is then for us to tell."""
         self._name = name
         self._of = of
-        self._as_of: datetime | None = None
-        self._since: datetime | None = None
+        self._as_of = before.complete_as_of if before else None
+        self._since = before.failing_since if before else None
         self._failures = 0
-        self._is_told = False
+        self._is_told = bool(before and before.last_error)
 
     @property
     def failures(self) -> int:

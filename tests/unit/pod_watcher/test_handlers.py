@@ -218,6 +218,20 @@ async def test_an_outage_is_two_events_and_two_lines() -> None:
     assert {key for line in logs for key in line} - {"log_level"} <= KEYS
 
 
+async def test_the_end_of_an_outage_that_a_predecessor_told_of_is_told() -> None:
+    """It was cut off from its lease too: its successor says that Kubernetes is back, and not again that it was lost."""
+    known = [SourceHealth(source="kube", last_error="nodes: refused", failing_since=AT, read_at=AT)]
+    with capture_logs() as logs:
+        async with Scene(known).running() as scene:
+            scene.kube.say(Node, Delta(kind="lost", at=AT, error="refused"))
+            scene.kube.all_synced()
+            await eventually(lambda: scene.bus.happened)
+            await eventually(lambda: scene.bus.beats and not scene.bus.beats[-1].last_error)
+
+    assert [type(event) for event in scene.bus.happened] == [SourceBack]
+    assert [line["log_level"] for line in logs] == ["info"]
+
+
 async def test_a_broken_path_is_noticed_although_every_watch_is_silent() -> None:
     """A half-open connection tells nothing; then the API server is asked for a sign of life."""
     async with Scene().running() as scene:

@@ -3,6 +3,7 @@
 from datetime import UTC, datetime, timedelta
 
 from lockstep.contracts.events import SourceBack, SourceLost
+from lockstep.contracts.facts import SourceHealth
 from lockstep.slurm_poller.model import Source, Told
 
 AT = datetime(2026, 7, 1, 12, tzinfo=UTC)
@@ -46,6 +47,17 @@ def test_a_slow_failure_is_told_after_two_seconds() -> None:
     assert isinstance(told.event, SourceLost)
     assert told.health is not None
     assert told.health.failing_since == AT
+
+
+def test_the_end_of_an_outage_that_a_predecessor_told_of_is_told() -> None:
+    """And its beginning is not told again."""
+    told = SourceHealth(source="slurm.node", of="main", last_error="refused", failing_since=AT)
+    source = Source("slurm.node", "main", told)
+
+    assert source.failed("refused", after(5), began=AT) == Told()
+    back = source.succeeded(after(60), 0.25).event
+    assert isinstance(back, SourceBack)
+    assert back.lost_for_s == 60
 
 
 def test_the_end_is_told_once_with_its_length() -> None:
