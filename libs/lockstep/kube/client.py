@@ -148,7 +148,7 @@ class KubeClient:
 
         async def once() -> bool:
             node = await self._the_node(name)
-            if node.spec.unschedulable:
+            if node.spec.unschedulable or (mark and node.mirror_mark):
                 return False
             await self._set_schedulable(node, unschedulable=True, mark=keys.TRUE if mark else None)
             return True

@@ -141,7 +141,10 @@ class KubeApi(LeaseApi, Protocol):
         """
 
     async def cordon(self, name: str, *, mark: bool) -> bool:
-        """Make a node unschedulable; `mark` it as our mirror of a hold. False: it is so already, by whomever."""
+        """Make a node unschedulable; `mark` it as our mirror of a hold.
+
+        False, and nothing written: it is so already, by whomever; or somebody uncordoned our mirror, whose mark stands.
+        """
 
     async def uncordon(self, name: str, *, only_ours: bool = True) -> bool:
         """Make a node schedulable, remove our mark. False: not cordoned, or not by us (and `only_ours`)."""

@@ -102,24 +102,31 @@ class Node(_Wire, frozen=True):
         return is_true(self.status.conditions, "Ready")
 
     @property
+    def mirror_mark(self) -> bool:
+        """We cordoned the node as the mirror of a hold, and the mark still stands."""
+        return self.metadata.annotations.get(keys.MIRRORED_CORDON) == keys.TRUE
+
+    @property
     def cordon_is_ours(self) -> bool:
-        """The cordon carries our mark: it mirrors a hold."""
-        return self.spec.unschedulable and self.metadata.annotations.get(keys.MIRRORED_CORDON) == keys.TRUE
+        """The cordon is our mirror: nobody else has set it since."""
+        return self.spec.unschedulable and self.cordoned_by == keys.FIELD_MANAGER
 
     @property
     def cordoned_by(self) -> str:
         """The client that set `spec.unschedulable`, as far as the API server knows; a program's name, bounded.
 
-        Objects that were created by a client without a name have no record of writers; there our mark has to do.
+        Of several the one that is not us. Objects that were created by a client without a name have no record of
+        writers; there our mark has to do.
         """
         if not self.spec.unschedulable:
             return ""
-        if not self.metadata.managed_fields and self.cordon_is_ours:
-            return keys.FIELD_MANAGER
-        writers = (
+        if not self.metadata.managed_fields:
+            return keys.FIELD_MANAGER if self.mirror_mark else ""
+        writers = [
             f.manager for f in self.metadata.managed_fields if f.fields.spec and f.fields.spec.unschedulable is not None
-        )
-        return one_line(next(writers, ""), limit=128)
+        ]
+        foreign = next((name for name in writers if name != keys.FIELD_MANAGER), "")
+        return one_line(foreign or next(iter(writers), ""), limit=128)
 
 
 class PodSpec(_Wire, frozen=True):

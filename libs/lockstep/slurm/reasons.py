@@ -20,7 +20,12 @@ _SLURMCTLD = (
     "node unexpectedly rebooted",
     "node unexpectedly restarted",
     "kill task failed",
-    "low ",
+    "low realmemory",
+    "low cpus",
+    "low socket",
+    "low core",
+    "low thread",
+    "low tmpdisk",
     "prolog error",
     "epilog error",
     "batch job complete failure",
@@ -72,7 +77,7 @@ def same(reason: str, words: str) -> bool:
     """Slurm's `reason` says `words`, with or without something kept behind them."""
     if reason == words:
         return True
-    at = reason.find(_KEPT)
+    at = reason.rfind(_KEPT)
     return at > 0 and reason.endswith("]") and keep_behind(words, reason[at + len(_KEPT) : -1]) == reason
 
 

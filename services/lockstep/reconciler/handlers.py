@@ -4,6 +4,8 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import nullcontext
 from datetime import datetime
 
+import msgspec
+
 from lockstep.base import clock
 from lockstep.base.errors import Retry
 from lockstep.contracts.common import WorkerKey
@@ -74,8 +76,13 @@ class Reconciler:
         self._turns = Turns(SIDE_BY_SIDE)
 
     def worker(self, key: WorkerKey) -> Worker:
-        """The worker as it is known now."""
-        return pair(self._table, key, self._site)
+        """The worker as it is known now, with our own answered label that no watch has shown yet."""
+        worker = pair(self._table, key, self._site)
+        pod = worker.pod
+        wanted, revision = self._answered.get(("label", pod.uid), (None, "")) if pod else (None, "")
+        if pod is None or wanted is None or revision != pod.revision or wanted == pod.protected:
+            return worker
+        return msgspec.structs.replace(worker, pod=msgspec.structs.replace(pod, protected=bool(wanted)))
 
     def waits_for_a_read(self, key: WorkerKey) -> bool:
         """Whether the next heartbeat may change what is to be done, without any fact changing."""

@@ -19,7 +19,7 @@ from lockstep.contracts.events import (
 from lockstep.contracts.facts import NodeCondition, Wrote
 from lockstep.contracts.hold import Condition, DrainPolicy
 from lockstep.contracts.policy import Policy
-from lockstep.fleet.drained import why_not_empty
+from lockstep.fleet.drained import why_not_let_go
 from lockstep.fleet.worker import Worker
 from lockstep.kube import keys
 from lockstep.kube.port import KubeApi, Regarding
@@ -107,9 +107,9 @@ class Hands:
     async def _read_once_more(self, worker: Worker, action: Unprotect) -> str:
         """Before a pod may be taken, both sides again, directly. Returns the version of the pod that was read."""
         node = await self._slurm[worker.cluster].node(worker.name)
-        why_not = why_not_empty(node, self._policy)
+        why_not = why_not_let_go(node, self._policy)
         if why_not:
-            raise Retry(f"not drained after all: {why_not}", after_s=0.5)
+            raise Retry(f"not to be let go after all: {why_not}", after_s=0.5)
         pod = await self._kube.get_pod(action.namespace, action.pod)
         if pod is None or pod.metadata.uid != action.uid:
             raise Retry("the pod is another one by now")

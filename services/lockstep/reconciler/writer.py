@@ -12,7 +12,8 @@ from typing import NamedTuple
 from lockstep.base import clock
 from lockstep.base.errors import Retry
 from lockstep.contracts.facts import SlurmNode
-from lockstep.slurm import reasons, states
+from lockstep.fleet.holds import is_foreign
+from lockstep.slurm import states
 from lockstep.slurm.errors import NoSuchNode, SlurmError
 from lockstep.slurm.port import Outcome, SlurmApi
 
@@ -44,6 +45,7 @@ class SlurmWriter:
         self._gather_s = gather_s
         self._wishes: list[_Wish] = []
         self._wake = asyncio.Event()
+        self._ended = False
 
     async def drain(self, name: str, words: str) -> Answer:
         """Set DRAIN with `words`, unless somebody else has drained the node meanwhile.
@@ -59,20 +61,22 @@ class SlurmWriter:
         return await self._wish(name, None)
 
     async def run(self) -> None:
-        """Send batches for ever, one at a time."""
-        while True:
-            await self._wake.wait()
-            await asyncio.sleep(self._gather_s)
-            self._wake.clear()
-            wishes, self._wishes = self._wishes, []
-            try:
-                await self._send(wishes)
-            finally:
-                for wish in wishes:
-                    if not wish.answer.done():
-                        wish.answer.set_exception(Retry("the write was interrupted"))
+        """Send batches for ever, one at a time. Whoever waits when this ends is told, and so is who comes later."""
+        sent: list[_Wish] = []
+        try:
+            while True:
+                await self._wake.wait()
+                await asyncio.sleep(self._gather_s)
+                self._wake.clear()
+                sent, self._wishes = self._wishes, []
+                await self._send(sent)
+        finally:
+            self._ended = True
+            _fail([*sent, *self._wishes], Retry("the write was interrupted"))
 
     async def _wish(self, name: str, words: str | None) -> Answer:
+        if self._ended:
+            raise Retry("nothing is written any more")
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._wishes.append(_Wish(name, words, answer))
         self._wake.set()
@@ -126,13 +130,11 @@ def _verdict(node: SlurmNode | None, words: str | None) -> bool | Exception | No
     """None: write. True: it is so already. An error: it is not what the decision was made on."""
     if node is None:
         return Retry("Slurm does not know the node")
-    drain, ours = states.is_drain(node.base, node.flags), reasons.is_ours(node.reason)
-    if words is None:
-        if not drain:
-            return True
-        return None if ours else Retry(f"it was drained by somebody else: {node.reason or 'no reason given'}")
-    if drain and not ours:
-        return Retry(f"it was drained by somebody else: {node.reason or 'no reason given'}")
+    drain = states.is_drain(node.base, node.flags)
+    if words is None and not drain:
+        return True
+    if is_foreign(node):
+        return Retry(f"somebody else keeps it out: {node.reason or 'no reason given'}")
     return True if drain and node.reason == words else None
 
 

@@ -1,0 +1,163 @@
+"""The writer reads before it writes: what changed since the decision is left alone."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from lockstep.base.errors import Retry
+from lockstep.contracts.facts import SlurmNode
+from lockstep.reconciler.writer import SlurmWriter
+from lockstep.slurm.errors import Refused, Unreachable
+from lockstep.slurm.port import NodeList, Outcome
+from tests.builders import OURS, a_slurm_node
+
+
+class Recorder:
+    """A Slurm that shows these nodes and remembers what is written; an answer may be lost or a name refused."""
+
+    def __init__(self, *nodes: SlurmNode, lost: bool = False, refused: str = "") -> None:
+        self._nodes = {node.name: node for node in nodes}
+        self._lost, self._refused = lost, refused
+        self.posts: list[tuple[str, tuple[str, ...]]] = []
+
+    async def node(self, name: str) -> SlurmNode:
+        """One node."""
+        return self._nodes[name]
+
+    async def nodes(self, *, since: int = 0) -> NodeList:
+        """All nodes."""
+        return NodeList(nodes=list(self._nodes.values()), last_update=1)
+
+    async def drain(self, names: list[str], reason: str) -> Outcome:
+        """Remembers the DRAIN."""
+        return self._post(reason, names)
+
+    async def undrain(self, names: list[str]) -> Outcome:
+        """Remembers the UNDRAIN."""
+        return self._post("UNDRAIN", names)
+
+    def _post(self, what: str, names: list[str]) -> Outcome:
+        self.posts.append((what, tuple(sorted(names))))
+        if self._lost:
+            raise Unreachable("no answer")
+        bad = {name: Refused(["invalid"]) for name in names if name == self._refused}
+        return Outcome(done=[name for name in names if name not in bad], failed=bad)
+
+
+@asynccontextmanager
+async def writing(slurm: Recorder) -> AsyncIterator[SlurmWriter]:
+    """A writer that runs."""
+    writer = SlurmWriter(slurm)  # type: ignore[arg-type]
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(writer.run())
+        yield writer
+        task.cancel()
+
+
+async def test_what_is_due_together_is_one_request() -> None:
+    """A hundred workers with the same words are one POST; other words are another."""
+    names = [f"gpu-{number}" for number in range(100)]
+    slurm = Recorder(*(a_slurm_node("IDLE", name=name) for name in names))
+    async with writing(slurm) as writer:
+        answers = await asyncio.gather(*(writer.drain(name, OURS if name != "gpu-7" else OURS + "!") for name in names))
+
+    assert all(answer.wrote for answer in answers)
+    assert sorted(len(names) for _, names in slurm.posts) == [1, 99]
+
+
+@pytest.mark.parametrize(
+    ("state", "reason"),
+    [
+        pytest.param("IDLE+DRAIN", "bad DIMM", id="somebody drained it"),
+        pytest.param("IDLE+DRAIN", "", id="drained without a reason"),
+        pytest.param("DOWN", "smoke", id="somebody set it down"),
+        pytest.param("IDLE+FAIL", "soon", id="somebody set FAIL"),
+        pytest.param("IDLE+FAIL", OURS, id="FAIL over our words"),
+    ],
+)
+async def test_what_somebody_else_did_meanwhile_is_left_alone(state: str, reason: str) -> None:
+    """Slurm would silently replace her reason: nothing is sent."""
+    slurm = Recorder(a_slurm_node(state, name="gpu-7", reason=reason))
+    async with writing(slurm) as writer:
+        with pytest.raises(Retry, match="somebody else"):
+            await writer.drain("gpu-7", OURS)
+
+    assert slurm.posts == []
+
+
+async def test_a_foreign_drain_is_never_lifted() -> None:
+    """Also when it came between the decision and the write."""
+    slurm = Recorder(a_slurm_node("IDLE+DRAIN", name="gpu-7", reason="bad DIMM"))
+    async with writing(slurm) as writer:
+        with pytest.raises(Retry, match="somebody else"):
+            await writer.undrain("gpu-7")
+
+    assert slurm.posts == []
+
+
+@pytest.mark.parametrize("state", ["IDLE", "MIXED", "DOWN"])
+async def test_a_node_without_drain_is_never_sent_undrain(state: str) -> None:
+    """It would be marked as not responding for nothing."""
+    slurm = Recorder(a_slurm_node(state, name="gpu-7"))
+    async with writing(slurm) as writer:
+        answer = await writer.undrain("gpu-7")
+
+    assert not answer.wrote
+    assert slurm.posts == []
+
+
+async def test_what_is_so_already_is_not_written_again() -> None:
+    """The answer says that nothing was written, so that no event tells of it."""
+    slurm = Recorder(a_slurm_node("IDLE+DRAIN", name="gpu-7", reason=OURS))
+    async with writing(slurm) as writer:
+        answer = await writer.drain("gpu-7", OURS)
+
+    assert not answer.wrote
+    assert slurm.posts == []
+
+
+async def test_one_bad_name_fails_alone() -> None:
+    """The others of the batch are answered as done."""
+    slurm = Recorder(a_slurm_node("IDLE", name="gpu-1"), a_slurm_node("IDLE", name="gpu-2"), refused="gpu-2")
+    async with writing(slurm) as writer:
+        good, bad = await asyncio.gather(
+            writer.drain("gpu-1", OURS), writer.drain("gpu-2", OURS), return_exceptions=True
+        )
+
+    assert not isinstance(good, BaseException)
+    assert isinstance(bad, Refused)
+
+
+async def test_a_lost_answer_is_told_to_each_that_waited() -> None:
+    """It may have been done: whoever asked must read before asking again."""
+    slurm = Recorder(a_slurm_node("IDLE", name="gpu-1"), lost=True)
+    async with writing(slurm) as writer:
+        with pytest.raises(Unreachable):
+            await writer.drain("gpu-1", OURS)
+
+    assert len(slurm.posts) == 1
+
+
+async def test_whoever_waits_when_the_writer_ends_is_told() -> None:
+    """Nobody waits for ever: not the one that was being gathered, nor one that comes later."""
+    writer = SlurmWriter(Recorder(a_slurm_node("IDLE", name="gpu-1")))  # type: ignore[arg-type]
+    async with asyncio.TaskGroup() as group:
+        running = group.create_task(writer.run())
+        asked = group.create_task(outcome(writer))
+        await asyncio.sleep(0)
+        running.cancel()
+
+    assert await asked == "told"
+    assert await outcome(writer) == "told"
+
+
+async def outcome(writer: SlurmWriter) -> str:
+    """What came of a drain."""
+    try:
+        async with asyncio.timeout(2):
+            await writer.drain("gpu-1", OURS)
+    except Retry:
+        return "told"
+    return "done"
