@@ -222,6 +222,27 @@ class KubeExam:
         assert keys.MIRRORED_CORDON not in stored["metadata"].get("annotations", {})
         assert await site.kube.uncordon(node, only_ours=False)
 
+    async def test_a_user_who_lifts_our_mirror_has_the_last_word(self, site: Site) -> None:
+        """Her uncordon is not undone, and a cordon that she sets after it is hers and not ours to lift."""
+        node = await site.node()
+        assert await site.kube.cordon(node, mark=True)
+        await site.yard.patch(f"/api/v1/nodes/{node}", {"spec": {"unschedulable": None}})
+        assert not await site.kube.cordon(node, mark=True)
+
+        await site.yard.patch(f"/api/v1/nodes/{node}", {"spec": {"unschedulable": True}})
+        assert not await site.kube.uncordon(node)
+        assert (await site.read_node(node))["spec"]["unschedulable"] is True
+
+    async def test_a_reason_that_ended_leaves_no_words_behind(self, site: Site) -> None:
+        """A condition that stays while its reason goes shows none: a merge would keep the old text."""
+        pod = await site.pod(site.mark)
+        name, uid = pod["name"], pod["uid"]
+        for reason in ("bad DIMM", ""):
+            wanted = slurm_conditions("IDLE", [], reason)
+            await site.kube.set_pod_conditions(site.namespace, name, wanted, keys.SLURM_STATE_PREFIX, uid=uid)
+        [shown] = [c for c in (await site.read_pod(name))["status"]["conditions"] if c["type"] == "SlurmNodeStateIdle"]
+        assert shown.get("message", "") == ""
+
     async def test_there_is_never_a_second_budget_over_the_same_pods(self, site: Site) -> None:
         """With two budgets over one pod the eviction API answers 500, so slurm-operator's is as good as ours."""
         pods = keys.protected(site.mark)

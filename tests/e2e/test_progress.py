@@ -1,5 +1,7 @@
 """A drain says what it waits for and until when, and its deadline is kept."""
 
+from typing import Any
+
 from tests.e2e.site import Site, eventually
 
 
@@ -14,12 +16,15 @@ def test_status_why_and_events_name_the_jobs_that_a_drain_waits_for(site: Site) 
     assert {"user", "partition", "ends"} <= waiting[0]["jobs"][0].keys()
     assert site.hold_status("slow")["phase"] == "Draining"
     assert job in [j["id"] for j in site.why("gpu-1")["worker"]["waiting_for"]]
-    assert any(
-        e["type"] == "drain.progressed.v1" and job in [j["id"] for j in e.get("waiting_for", [])] for e in site.events()
-    )
+    eventually("the event", lambda: any(job in waits_for(event) for event in site.events()))
 
     site.cancel(job)
     eventually("Drained", lambda: site.hold_status("slow").get("phase") == "Drained")
+
+
+def waits_for(event: dict[str, Any]) -> list[int]:
+    """The jobs that a drain's event names."""
+    return [job["id"] for job in event.get("waiting_for", [])] if event["type"] == "drain.progressed.v1" else []
 
 
 def test_a_deadline_that_keeps_waiting_says_that_it_is_overdue(site: Site) -> None:

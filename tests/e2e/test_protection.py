@@ -52,12 +52,16 @@ def test_a_job_submitted_in_the_instant_of_the_cordon_is_never_killed(site: Site
     assert evicted, "no eviction ever went through: that proves nothing"
 
 
+LEADS_S = (-1.2, -0.8, -0.5, -0.3, -0.15, -0.05, 0.0, 0.05, 0.15)
+"""How long after the cordon the job is submitted; negative: before it."""
+
+
 def races(site: Site, worker: str, times: int) -> tuple[int, int]:
     """How often the pod was evicted, and how often a job ran on."""
     evicted = ran = 0
     for attempt in range(times):
         host, uid = site.host(worker), site.uid(worker)
-        gone, job = one_race(site, worker, host, (attempt % 9 - 7) / 20)
+        gone, job = one_race(site, worker, host, LEADS_S[attempt % len(LEADS_S)])
         evicted += gone
         ran += site.job_state(job) == "RUNNING"
         site.cancel(job)

@@ -70,6 +70,10 @@ class Tour:
         node = self._lab.slurm.node(worker)
         return str(node["reason"]) if "DRAIN" in node["state"] else ""
 
+    def in_service(self, worker: str) -> bool:
+        """Slurm shows the worker idle, without any other flag."""
+        return set(self._lab.slurm.node(worker)["state"]) <= {"IDLE", "DYNAMIC_NORM"}
+
     def message(self, host: str) -> str:
         """The message of the node's condition lockstep.sh/InService."""
         for condition in self._lab.kube.get_json("node", host)["status"]["conditions"]:
@@ -152,7 +156,7 @@ def drain_and_wait(t: Tour, lab: Lab, job: int) -> None:
             drain.kill()
             drain.wait()
     t.do(f"kubectl uncordon {host}")
-    t.check("the worker is back in service", lambda: {"gpu-3"} <= lab.slurm.idle(), 90)
+    t.check("the worker is back in service", lambda: t.in_service("gpu-3"), 90)
 
 
 def hollow_tour(t: Tour) -> None:
