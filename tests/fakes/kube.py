@@ -254,7 +254,8 @@ class FakeKube:
                     self._store(resource, body | {"metadata": found["metadata"] | body["metadata"]}, "MODIFIED")
                 )
             case _:
-                return web.json_response(self._patch(resource, found, body, request.content_type, subresource))
+                manager = request.query.get("fieldManager", "kubectl")
+                return web.json_response(self._patch(resource, found, body, request.content_type, subresource, manager))
 
     def _create(self, resource: str, namespace: str, body: Object) -> Object:
         name = body["metadata"]["name"]
@@ -266,13 +267,15 @@ class FakeKube:
         meta |= {"namespace": namespace} if namespace else {}
         return self._store(resource, body | {"metadata": meta}, "ADDED")
 
-    def _patch(self, resource: str, found: Object, body: Any, kind: str, subresource: str) -> Object:
+    def _patch(self, resource: str, found: Object, body: Any, kind: str, subresource: str, manager: str) -> Object:
         name = found["metadata"]["name"]
         self._check(found, body.get("metadata", {}), name)
         after = _merged(found, body, strategic=kind.startswith("application/strategic"))
         if resource in WITH_STATUS:
             kept = "status" if not subresource else "spec"
             after = after | ({kept: found[kept]} if kept in found else {})
+        if "unschedulable" in body.get("spec", {}):
+            after["metadata"] = after["metadata"] | {"managedFields": _set_by(manager, body["spec"]["unschedulable"])}
         return self._store(resource, after, "MODIFIED")
 
     def _check(self, found: Object, wanted: Object, name: str) -> None:
@@ -375,6 +378,12 @@ def _matches(obj: Object, namespace: str, query: dict[str, str]) -> bool:
     wanted = [pair.split("=", 1) for pair in query.get("labelSelector", "").split(",") if pair]
     inside = not namespace or obj["metadata"].get("namespace", "") == namespace
     return inside and all(labels.get(key) == value for key, value in wanted)
+
+
+def _set_by(manager: str, value: object) -> list[Object]:
+    """Who set `spec.unschedulable`; an empty record, but a record, when it was removed."""
+    fields = {"f:spec": {"f:unschedulable": {}}} if value else {"f:metadata": {}}
+    return [{"manager": manager, "operation": "Update", "fieldsType": "FieldsV1", "fieldsV1": fields}]
 
 
 def _merged(before: Any, patch: Any, *, strategic: bool) -> Any:
