@@ -12,6 +12,9 @@ from lockstep.base.errors import Retry
 from lockstep.bus.connection import ApiError, not_swallowed
 from lockstep.bus.envelope import Message
 
+BREATH = 50
+"""After so many messages others may go on: a thousand in one go would keep the loop for a tenth of a second."""
+
 Answer = int | Retry
 """The sequence under which the stream has the message, or why it has not (or may not have)."""
 
@@ -49,12 +52,14 @@ class Acks:
             async with asyncio.timeout(within_s):
                 with not_swallowed():
                     await self._subscribe()
-                    for subject, headers, body in messages:
+                    for number, (subject, headers, body) in enumerate(messages, 1):
                         token = str(next(self._tokens))
                         tokens.append(token)
                         answers.append(loop.create_future())
                         self._waiting[token] = answers[-1]
                         await self._client.publish(subject, body, reply=f"{self._inbox}.{token}", headers=headers)
+                        if number % BREATH == 0:
+                            await asyncio.sleep(0)
                     await asyncio.wait(answers)
         except (TimeoutError, nats.errors.Error, OSError):
             pass

@@ -36,9 +36,9 @@ from lockstep.slurm.errors import SlurmError, Unreachable
 Told = Callable[[Wrote | None, list[Event]], object]
 """Takes what is to be published; must not wait."""
 
-SIDE_BY_SIDE = 24
-"""How many writes go to Kubernetes at the same time. More would be no faster, and what waits for its turn is decided on
-what is known when it comes."""
+SIDE_BY_SIDE = 48
+"""How many writes go to Kubernetes at the same time; fewer than `kube.concurrency`, so that a lease never waits behind
+them. More would be no faster, and what waits for its turn is decided on what is known when it comes."""
 RANKS: dict[type[WorkerAction], int] = {Protect: 0, Unprotect: 1, ShowState: 2}
 """Who goes first to Kubernetes: what a write to Slurm waits for, what a person waits for, what is shown on pods."""
 RANK_OF_NODES = 3
