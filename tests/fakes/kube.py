@@ -255,7 +255,9 @@ class FakeKube:
                 )
             case _:
                 manager = request.query.get("fieldManager", "kubectl")
-                return web.json_response(self._patch(resource, found, body, request.content_type, subresource, manager))
+                return web.json_response(
+                    self._patch(resource, found, body, request.content_type, subresource, manager=manager)
+                )
 
     def _create(self, resource: str, namespace: str, body: Object) -> Object:
         name = body["metadata"]["name"]
@@ -267,7 +269,7 @@ class FakeKube:
         meta |= {"namespace": namespace} if namespace else {}
         return self._store(resource, body | {"metadata": meta}, "ADDED")
 
-    def _patch(self, resource: str, found: Object, body: Any, kind: str, subresource: str, manager: str) -> Object:
+    def _patch(self, resource: str, found: Object, body: Any, kind: str, subresource: str, *, manager: str) -> Object:
         name = found["metadata"]["name"]
         self._check(found, body.get("metadata", {}), name)
         after = _merged(found, body, strategic=kind.startswith("application/strategic"))
