@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tests.bench.cost import MACHINE
 from tests.bench.picture import Bar, picture
 from tests.lab import paths
 
@@ -136,7 +137,8 @@ def _page(result: Result) -> str:
     head = "| " + " | ".join(HEAD) + " |\n" + "|---" * len(HEAD) + "|"
     faults = missed(result)
     verdict = "All targets are reached." if not faults else "Not reached: " + "; ".join(faults) + "."
-    idle = result["legs"]["idle"]
+    idle = result["legs"]["idle"].copy()
+    busy = idle.pop(MACHINE)["core_share"] / result["machine"]["cores"]
     costs = [
         f"| {n} | {_said('core_share', c['core_share'])} | {_said('rss_mib', c['rss_mib'])} |" for n, c in idle.items()
     ]
@@ -149,6 +151,7 @@ def _page(result: Result) -> str:
         rows="\n".join(lines),
         verdict=verdict,
         costs="\n".join(costs),
+        busy=_said("core_share", busy),
         start=_said("s", result["legs"]["start"]["protected_s"]),
         cordoning=_said("s", result["legs"]["cordon-all"]["cordoning_s"]),
         samples=int(result["legs"]["cordon"]["count"]),
