@@ -100,9 +100,7 @@ def test_kubectl_get_holds_reads_well(site: Site) -> None:
         ),
     ],
 )
-def test_a_bad_hold_is_refused_by_kubernetes_and_names_the_field(
-    site: Site, spec: dict[str, object], named: str
-) -> None:
+def test_a_bad_hold_is_refused_and_names_the_field(site: Site, spec: dict[str, object], named: str) -> None:
     """Nothing is half done: the API server refuses it, and no worker is touched."""
     workers = spec.pop("workers")
     reason = spec.pop("reason")

@@ -3,7 +3,7 @@
 Run by the reconciler's sweep, and after every step of the tests.
 """
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from lockstep.contracts.policy import Policy, Protect
@@ -13,6 +13,9 @@ from lockstep.fleet.pairing import believed
 from lockstep.fleet.ready import why_not_ready
 from lockstep.fleet.worker import Worker, is_fresh, is_live
 from lockstep.slurm import reasons, states
+
+STUCK_AFTER = timedelta(minutes=10)
+"""A state in which Slurm offers a worker to nobody, and nobody holds it, should not last longer."""
 
 
 class Broken(NamedTuple):
@@ -43,4 +46,17 @@ def broken(worker: Worker, policy: Policy, now: datetime) -> list[Broken]:
         found.append(Broken("drain-has-a-hold", f"Slurm shows {slurm.reason!r} and no hold stands"))
     if len(live) > 1:
         found.append(Broken("one-pod-a-worker", ", ".join(pod.identity for pod in live)))
+    if not worker.desired.holds and _is_stuck(worker, policy, now):
+        found.append(Broken("not-in-limbo", f"nobody holds it and Slurm shows {states.text(slurm.base, slurm.flags)}"))
     return found
+
+
+def _is_stuck(worker: Worker, policy: Policy, now: datetime) -> bool:
+    """Whether Slurm has shown the same state for long in which the worker neither works nor can be given work."""
+    slurm = worker.slurm
+    if slurm is None or slurm.read_at is None or now - slurm.read_at < STUCK_AFTER:
+        return False
+    works = states.is_busy(slurm.base, slurm.flags) or states.is_schedulable(
+        slurm.base, slurm.flags, allow=policy.allowed_flags
+    )
+    return not works and not states.is_off(slurm.base, slurm.flags)

@@ -189,6 +189,11 @@ def is_power_transitional(base: str, flags: Collection[str]) -> bool:
     return not _POWER_TRANSITIONS.isdisjoint(flags)
 
 
+def is_off(base: str, flags: Collection[str]) -> bool:
+    """Power saving has switched the node off in good order: Slurm switches it on when it has work for it."""
+    return "POWERED_DOWN" in flags and base == "IDLE" and is_responding(base, flags)
+
+
 def is_reboot_transitional(base: str, flags: Collection[str]) -> bool:
     """A reboot was requested, issued or called off and Slurm has not forgotten it yet."""
     return not _REBOOT.isdisjoint(flags)

@@ -36,6 +36,8 @@ from lockstep.slurm.errors import SlurmError, Unreachable
 Told = Callable[[Wrote | None, list[Event]], object]
 """Takes what is to be published; must not wait."""
 
+SWEEPS_UNTIL_DRIFT = 2
+"""A rule may be broken for a moment after a change; what two sweeps in a row find is drift."""
 SIDE_BY_SIDE = 48
 """How many writes go to Kubernetes at the same time; fewer than `kube.concurrency`, so that a lease never waits behind
 them. More would be no faster, and what waits for its turn is decided on what is known when it comes."""
@@ -73,6 +75,8 @@ class Reconciler:
         """Runs of jobs that were asked to end."""
         self._refused: set[tuple[str, int, datetime | None]] = set()
         """Runs that Slurm would not end; asked again with the next sweep."""
+        self._broken: dict[WorkerKey, dict[str, int]] = {}
+        """The rules that are broken, and at how many sweeps in a row."""
         self._turns = Turns(SIDE_BY_SIDE)
 
     def worker(self, key: WorkerKey) -> Worker:
@@ -149,12 +153,17 @@ class Reconciler:
         return [a for a in actions if self._answered.get(_node_slot(name, a)) != (a, node.revision)]
 
     def drift(self, key: WorkerKey) -> list[Event]:
-        """What is broken on a worker that should have been put right by now."""
+        """What was broken at the last sweep already and still is; told once, until it has been right again."""
         worker, now = self.worker(key), clock.now()
-        mark = f"{worker.cluster}/{worker.name}:{now:%Y%m%dT%H%M}"
+        found = dict(broken(worker, self._policy, now))
+        before = self._broken.pop(key, {})
+        if found:
+            self._broken[key] = {rule: before.get(rule, 0) + 1 for rule in found}
+        mark = f"{worker.cluster}/{worker.name}:{now:%Y%m%dT%H%M%S}"
         return [
             DriftFound(id=f"{mark}:{rule}", at=now, worker=worker.ref, rule=rule, detail=detail)
-            for rule, detail in broken(worker, self._policy, now)
+            for rule, detail in found.items()
+            if before.get(rule, 0) + 1 == SWEEPS_UNTIL_DRIFT
         ]
 
     def forget_answers(self) -> None:

@@ -1,0 +1,33 @@
+"""What the documents say of the code is true: tests, files and writers that they name exist."""
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+TEST = re.compile(r"`(test_[a-z0-9_]+)`")
+MODULE = re.compile(r"`((?:[a-z_]+/)+[a-z_]+\.(?:py|yaml|md))`")
+
+
+def test_every_test_that_the_table_names_exists() -> None:
+    """A renamed test takes its row along."""
+    named = set(TEST.findall((ROOT / "tests/README.md").read_text()))
+    sources = "\n".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
+    sources += (ROOT / "tests/contract/kube_exam.py").read_text() + (ROOT / "tests/contract/slurm_exam.py").read_text()
+
+    assert len(named) > 50
+    assert sorted(name for name in named if f"def {name}(" not in sources) == []
+
+
+def test_every_file_that_the_documents_name_exists() -> None:
+    """`ARCHITECTURE.md` leaves the source roots out of its paths; the others count from where they stand."""
+    for document in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "tests/README.md"):
+        roots = [ROOT, ROOT / "libs/lockstep", ROOT / "services/lockstep", (ROOT / document).parent]
+        named = set(MODULE.findall((ROOT / document).read_text()))
+        missing = [name for name in named if not any((root / name).exists() for root in roots)]
+        assert sorted(missing) == [], document
+
+
+def test_no_stray_package_hides_the_namespace() -> None:
+    """`lockstep` is made of two source roots: one `__init__.py` directly in either would hide the other's modules."""
+    assert not (ROOT / "libs/lockstep/__init__.py").exists()
+    assert not (ROOT / "services/lockstep/__init__.py").exists()
