@@ -66,29 +66,32 @@ def pytest(name: str, *arguments: str) -> Part:
 
 
 def main() -> int:
-    """Run all parts; the exit code says whether all went well."""
+    """Run all parts, in two lanes side by side; the exit code says whether all went well."""
     LOGS.mkdir(parents=True, exist_ok=True)
     begun = time.monotonic()
     lab = [BIN / "python", "-m", "tests.lab"]
     start = Part("lab up", [*lab, "up"])
+    onlab = [
+        pytest("tests of the lab", "tests/integration/test_lab.py"),
+        pytest("lab tests", "--timeout=600", "tests/e2e"),
+        Part("lab down", [*lab, "down"]),
+    ]
     fast = [
         Part("lint", ["make", "--no-print-directory", "lint"]),
         Part("types", ["make", "--no-print-directory", "types"]),
         Part("import contracts", ["make", "--no-print-directory", "imports"]),
         pytest("unit and contract tests", "tests/unit", "tests/contract"),
     ]
-    onlab = [pytest("integration tests", "tests/integration"), pytest("lab tests", "--timeout=600", "tests/e2e")]
-    end = Part("lab down", [*lab, "down"])
-    with ThreadPoolExecutor(1) as background:
-        starting = background.submit(start.run)
-        for part in fast:
-            part.run()
-        starting.result()
-    if start.ok:
-        for part in onlab:
-            part.run()
-    end.run()
-    return summary([*fast, start, *onlab, end], time.monotonic() - begun)
+    beside = pytest("integration tests", "tests/integration", "--ignore=tests/integration/test_lab.py")
+    with ThreadPoolExecutor(2) as lanes:
+        started = lanes.submit(start.run)
+        checked = lanes.submit(lambda: [part.run() for part in fast])
+        if started.result().ok:
+            tested = lanes.submit(lambda: [part.run() for part in onlab])
+            checked.result()
+            beside.run()
+            tested.result()
+    return summary([*fast, start, beside, *onlab], time.monotonic() - begun)
 
 
 def summary(parts: Sequence[Part], took_s: float) -> int:
