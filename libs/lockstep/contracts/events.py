@@ -45,6 +45,34 @@ class WorkerEvent(Event, frozen=True, kw_only=True, omit_defaults=True):
         return self.worker.name
 
 
+class NodeEvent(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """Common to all events about one Kubernetes node."""
+
+    node: str
+
+    @property
+    def identity(self) -> str:
+        """The Kubernetes node's name."""
+        return self.node
+
+
+class SourceEvent(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """Common to all events about one source; `of` is the cluster, or `_site`."""
+
+    source: str
+    of: str
+
+    @property
+    def scope(self) -> str:
+        """The cluster, or `_site`."""
+        return self.of
+
+    @property
+    def identity(self) -> str:
+        """The source."""
+        return self.source
+
+
 class PodChanged(WorkerEvent, frozen=True, kw_only=True, omit_defaults=True, tag="pod.changed.v1"):
     """A worker's pod was bound, became ready or not, is terminating, or is gone."""
 
@@ -53,41 +81,22 @@ class PodChanged(WorkerEvent, frozen=True, kw_only=True, omit_defaults=True, tag
     uid: str = ""
 
 
-class NodeCordoned(Event, frozen=True, kw_only=True, omit_defaults=True, tag="node.cordoned.v1"):
+class NodeCordoned(NodeEvent, frozen=True, kw_only=True, omit_defaults=True, tag="node.cordoned.v1"):
     """A Kubernetes node was cordoned by somebody else than Lockstep."""
 
-    node: str
     by: str = ""
     reason: str = ""
 
-    @property
-    def identity(self) -> str:
-        """The Kubernetes node's name."""
-        return self.node
 
-
-class NodeUncordoned(Event, frozen=True, kw_only=True, omit_defaults=True, tag="node.uncordoned.v1"):
+class NodeUncordoned(NodeEvent, frozen=True, kw_only=True, omit_defaults=True, tag="node.uncordoned.v1"):
     """A Kubernetes node was uncordoned by somebody else than Lockstep."""
 
-    node: str
 
-    @property
-    def identity(self) -> str:
-        """The Kubernetes node's name."""
-        return self.node
-
-
-class NodeRebooted(Event, frozen=True, kw_only=True, omit_defaults=True, tag="node.rebooted.v1"):
+class NodeRebooted(NodeEvent, frozen=True, kw_only=True, omit_defaults=True, tag="node.rebooted.v1"):
     """A Kubernetes node came up with another boot id."""
 
-    node: str
     before: str
     after: str
-
-    @property
-    def identity(self) -> str:
-        """The Kubernetes node's name."""
-        return self.node
 
 
 class SlurmStateChanged(WorkerEvent, frozen=True, kw_only=True, omit_defaults=True, tag="slurm-node.state-changed.v1"):
@@ -209,40 +218,16 @@ class WriteRefused(WorkerEvent, frozen=True, kw_only=True, omit_defaults=True, t
     error: str
 
 
-class SourceLost(Event, frozen=True, kw_only=True, omit_defaults=True, tag="source.lost.v1"):
+class SourceLost(SourceEvent, frozen=True, kw_only=True, omit_defaults=True, tag="source.lost.v1"):
     """A source cannot be read; nothing is done that depends on it."""
 
-    source: str
-    of: str
     error: str
 
-    @property
-    def scope(self) -> str:
-        """The cluster, or `_site`."""
-        return self.of
 
-    @property
-    def identity(self) -> str:
-        """The source."""
-        return self.source
-
-
-class SourceBack(Event, frozen=True, kw_only=True, omit_defaults=True, tag="source.back.v1"):
+class SourceBack(SourceEvent, frozen=True, kw_only=True, omit_defaults=True, tag="source.back.v1"):
     """A source answers again, and everything of it was read anew."""
 
-    source: str
-    of: str
     lost_for_s: float = 0.0
-
-    @property
-    def scope(self) -> str:
-        """The cluster, or `_site`."""
-        return self.of
-
-    @property
-    def identity(self) -> str:
-        """The source."""
-        return self.source
 
 
 class GapFound(Event, frozen=True, kw_only=True, omit_defaults=True, tag="fleet.gap-found.v1"):

@@ -38,6 +38,40 @@ class Fact(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_fi
         raise NotImplementedError
 
 
+class ClusterFact(Fact, frozen=True, kw_only=True, omit_defaults=True):
+    """Common to the facts of one cluster."""
+
+    cluster: str
+
+    @property
+    def scope(self) -> str:
+        """The cluster."""
+        return self.cluster
+
+
+class NamedFact(ClusterFact, frozen=True, kw_only=True, omit_defaults=True):
+    """Common to the facts of one cluster that go by a name in Slurm."""
+
+    name: str
+
+    @property
+    def identity(self) -> str:
+        """The name in Slurm."""
+        return self.name
+
+
+class ObjectFact(ClusterFact, frozen=True, kw_only=True, omit_defaults=True):
+    """Common to the facts of one cluster about a namespaced object."""
+
+    namespace: str
+    name: str
+
+    @property
+    def identity(self) -> str:
+        """Namespace and name."""
+        return f"{self.namespace}/{self.name}"
+
+
 class Taint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A Kubernetes taint."""
 
@@ -85,13 +119,10 @@ class KubeNode(Fact, frozen=True, kw_only=True, omit_defaults=True, tag="kube.no
         return self.name
 
 
-class KubePod(Fact, frozen=True, kw_only=True, omit_defaults=True, tag="kube.pod"):
+class KubePod(ObjectFact, frozen=True, kw_only=True, omit_defaults=True, tag="kube.pod"):
     """A pod that runs (or will run, or ran) a worker's slurmd."""
 
-    cluster: str
     worker: str
-    namespace: str
-    name: str
     uid: str = ""
     node: str = ""
     phase: str = ""
@@ -107,23 +138,10 @@ class KubePod(Fact, frozen=True, kw_only=True, omit_defaults=True, tag="kube.pod
     conditions: list[NodeCondition] = []
     """The conditions `SlurmNodeState*` as they stand on the pod."""
 
-    @property
-    def scope(self) -> str:
-        """The cluster."""
-        return self.cluster
 
-    @property
-    def identity(self) -> str:
-        """Namespace and name."""
-        return f"{self.namespace}/{self.name}"
-
-
-class KubeHold(Fact, frozen=True, kw_only=True, omit_defaults=True, tag="kube.hold"):
+class KubeHold(ObjectFact, frozen=True, kw_only=True, omit_defaults=True, tag="kube.hold"):
     """A Hold resource. `fault` says why it cannot be used (then `spec` is None)."""
 
-    cluster: str
-    namespace: str
-    name: str
     uid: str = ""
     generation: int = 0
     created_at: Aware | None = None
@@ -135,22 +153,10 @@ class KubeHold(Fact, frozen=True, kw_only=True, omit_defaults=True, tag="kube.ho
     accepted: bool = False
     """Its status says that Lockstep accepted it."""
 
-    @property
-    def scope(self) -> str:
-        """The cluster."""
-        return self.cluster
 
-    @property
-    def identity(self) -> str:
-        """Namespace and name."""
-        return f"{self.namespace}/{self.name}"
-
-
-class SlurmNode(Fact, frozen=True, kw_only=True, omit_defaults=True, tag="slurm.node"):
+class SlurmNode(NamedFact, frozen=True, kw_only=True, omit_defaults=True, tag="slurm.node"):
     """A Slurm node as slurmctld shows it. `base` and `flags` are upper-case words of Slurm's own."""
 
-    cluster: str
-    name: str
     base: str
     flags: list[str] = []
     """Sorted."""
@@ -171,21 +177,10 @@ class SlurmNode(Fact, frozen=True, kw_only=True, omit_defaults=True, tag="slurm.
     comment: str = ""
     version: str = ""
 
-    @property
-    def scope(self) -> str:
-        """The cluster."""
-        return self.cluster
 
-    @property
-    def identity(self) -> str:
-        """The Slurm node's name."""
-        return self.name
-
-
-class SlurmJob(Fact, frozen=True, kw_only=True, omit_defaults=True, tag="slurm.job"):
+class SlurmJob(ClusterFact, frozen=True, kw_only=True, omit_defaults=True, tag="slurm.job"):
     """A job that holds nodes (running, suspended, completing, being configured) on a worker that is being drained."""
 
-    cluster: str
     job_id: int
     states: list[str] = []
     user: str = ""
@@ -194,11 +189,6 @@ class SlurmJob(Fact, frozen=True, kw_only=True, omit_defaults=True, tag="slurm.j
     start: Aware | None = None
     end: Aware | None = None
     can_requeue: bool = False
-
-    @property
-    def scope(self) -> str:
-        """The cluster."""
-        return self.cluster
 
     @property
     def identity(self) -> str:
@@ -212,25 +202,13 @@ class SlurmJob(Fact, frozen=True, kw_only=True, omit_defaults=True, tag="slurm.j
         return JobBrief(id=self.job_id, user=self.user, partition=self.partition, state=state, ends=self.end)
 
 
-class SlurmReservation(Fact, frozen=True, kw_only=True, omit_defaults=True, tag="slurm.reservation"):
+class SlurmReservation(NamedFact, frozen=True, kw_only=True, omit_defaults=True, tag="slurm.reservation"):
     """A reservation of Slurm. `maintenance` when it has the MAINT flag."""
 
-    cluster: str
-    name: str
     nodes: list[str] = []
     start: Aware | None = None
     end: Aware | None = None
     maintenance: bool = False
-
-    @property
-    def scope(self) -> str:
-        """The cluster."""
-        return self.cluster
-
-    @property
-    def identity(self) -> str:
-        """The reservation's name."""
-        return self.name
 
 
 class HoldView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -269,11 +247,9 @@ class JobAct(msgspec.Struct, frozen=True, kw_only=True):
     """The start of the run that is meant; a job that was requeued and runs again is another run."""
 
 
-class Desired(Fact, frozen=True, kw_only=True, omit_defaults=True, tag="drain.desired"):
+class Desired(NamedFact, frozen=True, kw_only=True, omit_defaults=True, tag="drain.desired"):
     """What the drain service wants for one worker."""
 
-    cluster: str
-    name: str
     in_service: bool
     holds: list[HoldView] = []
     episode: int = 0
@@ -291,22 +267,10 @@ class Desired(Fact, frozen=True, kw_only=True, omit_defaults=True, tag="drain.de
     had_pod: bool = False
     """A pod has run this worker; without one it is away, also where other workers need none."""
 
-    @property
-    def scope(self) -> str:
-        """The cluster."""
-        return self.cluster
 
-    @property
-    def identity(self) -> str:
-        """The Slurm node's name."""
-        return self.name
-
-
-class Wrote(Fact, frozen=True, kw_only=True, omit_defaults=True, tag="reconciler.wrote"):
+class Wrote(NamedFact, frozen=True, kw_only=True, omit_defaults=True, tag="reconciler.wrote"):
     """The last writes on one worker, so that watchers know an echo and continue its trace."""
 
-    cluster: str
-    name: str
     words: str = ""
     """Our last words in Slurm; empty after an UNDRAIN."""
     drained_at: Aware | None = None
@@ -318,16 +282,6 @@ class Wrote(Fact, frozen=True, kw_only=True, omit_defaults=True, tag="reconciler
     reasserted_at: Aware | None = None
     """When Slurm answered the last DRAIN that somebody's resume made necessary."""
     traceparent: str = ""
-
-    @property
-    def scope(self) -> str:
-        """The cluster."""
-        return self.cluster
-
-    @property
-    def identity(self) -> str:
-        """The Slurm node's name."""
-        return self.name
 
 
 class SourceHealth(Fact, frozen=True, kw_only=True, omit_defaults=True, tag="source.health"):
