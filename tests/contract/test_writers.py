@@ -1,0 +1,64 @@
+"""One writer per field: who makes a fact or an event is who the table in ARCHITECTURE.md says."""
+
+import ast
+import re
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from lockstep.contracts.events import EVENT_TYPES
+from lockstep.contracts.facts import AnyFact
+from lockstep.contracts.subjects import tag_of
+
+ROOT = Path(__file__).resolve().parents[2]
+PARTS = {
+    **{path.name: path for path in (ROOT / "services/lockstep").iterdir() if path.is_dir()},
+    "cli": ROOT / "libs/lockstep/cli",
+}
+KINDS = {kind.__name__: tag_of(kind).removesuffix(".v1") for kind in (*get_args(AnyFact), *EVENT_TYPES)}
+
+
+def owners() -> list[tuple[set[str], set[str], set[str]]]:
+    """Of each row: the kinds it gives, the kinds it leaves out, and the parts that may write them."""
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+    table = text[text.index("| Field | Alone written by |") :].split("\n\n")[0]
+    rows = []
+    for line in table.splitlines()[2:]:
+        what, who = line.strip("| ").split(" | ")
+        kept, _, left_out = what.partition("(but ")
+        inside, _, rest = left_out.partition(")")
+        named = set(re.findall(r"`([a-z-]+\.[a-z*-]+)`", kept + rest))
+        rows.append((named, set(re.findall(r"`([a-z-]+\.[a-z-]+)`", inside)), set(re.findall(r"`([a-z_]+)`", who))))
+    return rows
+
+
+def may_write(kind: str) -> set[str]:
+    """The parts that the table allows to write this kind."""
+    found = set()
+    for named, left_out, who in owners():
+        if kind not in left_out and any(fnmatch(kind, pattern) for pattern in named):
+            found |= who
+    return found
+
+
+def made_by(part: Path) -> set[str]:
+    """The kinds of facts and events that the code of a part makes."""
+    calls = (n for path in part.rglob("*.py") for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.Call))
+    return {KINDS[call.func.id] for call in calls if isinstance(call.func, ast.Name) and call.func.id in KINDS}
+
+
+@pytest.mark.parametrize("part", sorted(PARTS))
+def test_a_part_writes_only_what_the_table_gives_it(part: str) -> None:
+    """Two writers of one thing would sooner or later disagree. The command's facts are for its eyes only."""
+    facts = {tag_of(kind) for kind in get_args(AnyFact)} if part == "cli" else set()
+    assert sorted(kind for kind in made_by(PARTS[part]) - facts if part not in may_write(kind)) == []
+
+
+def test_the_table_is_read() -> None:
+    """A row that is not understood would allow nothing, or everything."""
+    assert may_write("kube.node") == {"pod_watcher"}
+    assert may_write("hold.placed") == {"drain"}
+    assert may_write("hold.reasserted") == {"reconciler"}
+    assert made_by(PARTS["reconciler"]) >= {"reconciler.wrote", "worker.drained", "hold.reasserted"}
