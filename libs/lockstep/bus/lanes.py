@@ -15,6 +15,9 @@ Job = Callable[[], Awaitable[None]]
 OnFailure = Callable[[K, Exception, int], float | None]
 """Is told key, error and attempt; answers with the seconds until another try, or None. May raise to end everything."""
 
+AT_ONCE = 50
+"""Jobs that are started in one go: what came in meanwhile is read before the next ones start."""
+
 
 class Lanes(Generic[K]):
     """Runs jobs of one key in order and of different keys side by side, at most `width` at once.
@@ -36,6 +39,7 @@ class Lanes(Generic[K]):
         self._idle = asyncio.Event()
         self._idle.set()
         self._closed = False
+        self._starting = False
         self._group = asyncio.TaskGroup()
         self.handled = 0
         self.failed = 0
@@ -90,11 +94,21 @@ class Lanes(Generic[K]):
             self._start()
 
     def _start(self) -> None:
-        """Starts what may run; the key that waits longest comes first."""
-        while self._ready and len(self._running) < self._width:
+        """Starts what may run, soon."""
+        if not self._starting:
+            self._starting = True
+            asyncio.get_running_loop().call_soon(self._start_some)
+
+    def _start_some(self) -> None:
+        """Starts a few; the key that waits longest comes first."""
+        self._starting = False
+        for _ in range(AT_ONCE):
+            if not self._ready or len(self._running) >= self._width or self._closed:
+                return
             key, waiting = self._ready.popitem(last=False)
             self._running.add(key)
             self._group.create_task(self._run(key, waiting), context=waiting.context)
+        self._start()
 
     async def _run(self, key: K, waiting: "_Waiting") -> None:
         try:
@@ -102,7 +116,11 @@ class Lanes(Generic[K]):
             self.handled += 1
         except Exception as error:  # noqa: BLE001  on_failure answers every error of a job
             self.failed += 1
-            after_s = self._on_failure(key, error, waiting.attempt)
+            try:
+                after_s = self._on_failure(key, error, waiting.attempt)
+            except BaseException:
+                self._closed = True
+                raise
             if after_s is not None and key not in self._behind and not self._closed:
                 again = waiting._replace(attempt=waiting.attempt + 1)
                 self._delayed[key] = asyncio.get_running_loop().call_later(after_s, self._again, key, again)

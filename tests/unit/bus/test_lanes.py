@@ -8,7 +8,7 @@ from contextvars import ContextVar
 import pytest
 
 from lockstep.base.errors import Fatal, Reject, Retry
-from lockstep.bus.lanes import Lanes
+from lockstep.bus.lanes import AT_ONCE, Lanes
 from lockstep.bus.verdict import again_after
 
 
@@ -126,6 +126,41 @@ async def test_a_fatal_error_ends_everything() -> None:
     with pytest.raises(ExceptionGroup) as caught:
         await serve()
     assert caught.group_contains(Fatal)
+
+
+async def test_nothing_is_started_after_a_fatal_error() -> None:
+    """What waited its turn in that moment is dropped, and nobody is told of an error that is none."""
+    told: list[object] = []
+    log: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+
+    async def serve() -> None:
+        async with Lanes[int](width=2) as lanes:
+            for number in range(10):
+                lanes.put(number, job(log, str(number), error=Fatal("lost")))
+            await asyncio.Event().wait()
+
+    with pytest.raises(ExceptionGroup):
+        await serve()
+    await asyncio.sleep(0.01)
+
+    assert told == []
+    assert log == ["+0", "+1", "-0", "-1"]
+
+
+async def test_many_jobs_are_started_a_few_at_a_time() -> None:
+    """So that a thousand keys at once do not keep the loop from reading what comes in."""
+    log: list[str] = []
+
+    async with Lanes[int](width=1_000) as lanes:
+        for number in range(500):
+            lanes.put(number, job(log, str(number), takes_s=0.05))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert 0 < len(log) <= AT_ONCE
+        await asyncio.sleep(0.02)
+        assert len(log) == 500
+        await lanes.idle()
 
 
 async def test_a_cancellation_lets_running_jobs_end_and_drops_those_that_wait() -> None:
