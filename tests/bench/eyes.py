@@ -75,7 +75,11 @@ class KubeEyes:
         self._wake = asyncio.Event()
 
     async def follow(self) -> None:
-        """Watch until cancelled."""
+        """Watch until cancelled; the API server ends a watch whose reader is too slow for it."""
+        while True:
+            await self._follow_once()
+
+    async def _follow_once(self) -> None:
         found = msgspec.json.decode(await self._get(_PODS), type=_List)
         for pod in found.items:
             self._take(pod)
@@ -87,7 +91,6 @@ class KubeEyes:
                 *lines, rest = (rest + chunk).split(b"\n")
                 for line in lines:
                     self._take(decode(line).object)
-        raise ConnectionError("the benchmark's watch ended")
 
     async def until(
         self, names: Collection[str], is_so: Callable[[frozenset[str]], bool], within_s: float = 120
