@@ -5,8 +5,8 @@ from html import escape
 from math import log10
 from typing import NamedTuple
 
-_LEFT, _RIGHT, _ROW, _TOP = 290, 90, 52, 44
-_WIDTH = 860
+_LEFT, _RIGHT, _ROW, _TOP = 310, 90, 52, 44
+_WIDTH = 880
 _TICKS = {0.01: "10 ms", 0.1: "0.1 s", 1.0: "1 s", 10.0: "10 s", 100.0: "100 s"}
 _FONT = 'font-family="sans-serif" font-size="13"'
 _OPERATOR, _LOCKSTEP = "#b5bcc6", "#1668b8"
