@@ -14,8 +14,9 @@ from lockstep.contracts.facts import SITE, Wrote
 from lockstep.contracts.policy import Policy
 from lockstep.fleet.drained import WAITS_FOR_A_READ, why_not_drained
 from lockstep.fleet.facts import FactTable
+from lockstep.fleet.holds import projected
 from lockstep.fleet.invariants import broken
-from lockstep.fleet.pairing import Site, pair, workers_on
+from lockstep.fleet.pairing import Site, believed, pair, workers_on
 from lockstep.fleet.worker import Worker
 from lockstep.kube.errors import Conflict, KubeError, NotFound
 from lockstep.reconciler.decide import decide, decide_node
@@ -31,6 +32,7 @@ from lockstep.reconciler.model import (
     WorkerAction,
 )
 from lockstep.reconciler.turns import Turns
+from lockstep.slurm import reasons, states
 from lockstep.slurm.errors import SlurmError, Unreachable
 
 Told = Callable[[Wrote | None, list[Event]], object]
@@ -89,9 +91,17 @@ class Reconciler:
         return msgspec.structs.replace(worker, pod=msgspec.structs.replace(pod, protected=bool(wanted)))
 
     def waits_for_a_read(self, key: WorkerKey) -> bool:
-        """Whether the next heartbeat may change what is to be done, without any fact changing."""
+        """Whether the next heartbeat may change what is to be done, without any fact changing.
+
+        So for a write without an answer, for the last reading of a drain, and on the way up, where only fresh news
+        count.
+        """
         worker = self.worker(key)
-        return key in self._unsure or why_not_drained(worker, self._policy, clock.now()) in WAITS_FOR_A_READ
+        if key in self._unsure or why_not_drained(worker, self._policy, clock.now()) in WAITS_FOR_A_READ:
+            return True
+        slurm, desired = believed(worker), worker.desired
+        ours = slurm is not None and states.is_drain(slurm.base, slurm.flags) and reasons.is_ours(slurm.reason)
+        return ours and desired is not None and not projected(desired.holds)
 
     async def look(self, key: WorkerKey) -> list[WorkerAction]:
         """Do what the worker needs, in order, up to the first failure. Returns what was done.
