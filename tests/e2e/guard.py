@@ -163,7 +163,9 @@ def in_step(site: Site, what: str = "both systems in step", timeout_s: float = 2
             faults = [f"cannot be read: {error}"]
         if not faults:
             return shown
-        assert time.monotonic() < deadline, f"{what}, not after {timeout_s:g} s: {'; '.join(faults)}"
+        if time.monotonic() > deadline:
+            print(site.lockstep.run("get", "workers", "-o", "yaml").stdout)
+            raise AssertionError(f"{what}, not after {timeout_s:g} s: {'; '.join(faults)}")
         time.sleep(EVERY_S)
 
 

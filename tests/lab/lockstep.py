@@ -75,6 +75,15 @@ class Lockstep:
         """The names of the processes."""
         return [self.process(service) for service in SERVICES] if self._separate else [self._prefix]
 
+    @property
+    def _programs(self) -> list[list[str | Path]]:
+        """What they run."""
+        return (
+            [[BIN / f"lockstep-{service}"] for service in SERVICES]
+            if self._separate
+            else [[BIN / "lockstep", "standalone"]]
+        )
+
     def process(self, service: str) -> str:
         """The name of a service's own process."""
         return f"{self._prefix}-{service}"
@@ -106,10 +115,9 @@ class Lockstep:
         self.home.mkdir(parents=True, exist_ok=True)
         for name in {self._prefix, *map(self.process, SERVICES)} - set(self.names):
             self._processes.forget(name)
-        for index, name in enumerate(self.names):
+        for index, (name, program) in enumerate(zip(self.names, self._programs, strict=True)):
             settings = {**self._settings, "health": {"host": ports.LOOPBACK, "port": self._first_port + index}}
             file = paths.write(self.home / f"{name}.yaml", json.dumps(settings, indent=1))
-            program = [BIN / name] if self._separate else [BIN / "lockstep", "standalone"]
             self._processes.start(name, [*program, "--config", file])
         paths.write(self.settings_file, json.dumps(self._settings, indent=1))
         for index, name in enumerate(self.names):
