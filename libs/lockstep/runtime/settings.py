@@ -107,7 +107,7 @@ class KubeSettings(Part, frozen=True, kw_only=True):
     """Empty: the file's current one."""
     qps: Annotated[float, Meta(gt=0, le=10_000)] = 400.0
     """Requests a second, at most: a thousand pods show a new state within seconds."""
-    concurrency: Annotated[int, Meta(ge=1, le=256)] = 32
+    concurrency: Annotated[int, Meta(ge=1, le=256)] = 48
     """Requests at the same time, at most."""
 
 

@@ -40,7 +40,7 @@ Told = Callable[[Wrote | None, list[Event]], object]
 
 SWEEPS_UNTIL_DRIFT = 2
 """A rule may be broken for a moment after a change; what two sweeps in a row find is drift."""
-SIDE_BY_SIDE = 24
+SIDE_BY_SIDE = 32
 """How many writes go to Kubernetes at the same time; fewer than `kube.concurrency`, so that a lease never waits behind
 them. More would be no faster, and what waits for its turn is decided on what is known when it comes."""
 RANKS: dict[type[WorkerAction], int] = {Protect: 0, Unprotect: 1, ShowState: 2}
