@@ -93,15 +93,17 @@ class Reconciler:
     def waits_for_a_read(self, key: WorkerKey) -> bool:
         """Whether the next heartbeat may change what is to be done, without any fact changing.
 
-        So for a write without an answer, for the last reading of a drain, and on the way up, where only fresh news
-        count.
+        So for a write without an answer, for the last reading of a drain, and where Slurm does not show what is wanted:
+        on the way up only fresh news count, and a drain that was resumed waits until it may be set again.
         """
         worker = self.worker(key)
         if key in self._unsure or why_not_drained(worker, self._policy, clock.now()) in WAITS_FOR_A_READ:
             return True
         slurm, desired = believed(worker), worker.desired
-        ours = slurm is not None and states.is_drain(slurm.base, slurm.flags) and reasons.is_ours(slurm.reason)
-        return ours and desired is not None and not projected(desired.holds)
+        if slurm is None or desired is None:
+            return False
+        drain = states.is_drain(slurm.base, slurm.flags)
+        return not drain if projected(desired.holds) else drain and reasons.is_ours(slurm.reason)
 
     async def look(self, key: WorkerKey) -> list[WorkerAction]:
         """Do what the worker needs, in order, up to the first failure. Returns what was done.

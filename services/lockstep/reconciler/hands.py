@@ -135,13 +135,14 @@ class Hands:
         answer = await self._writers[worker.cluster].drain(worker.name, action.words)
         desired = worker.desired
         again = action.reassert and answer.wrote
-        before = worker.wrote.reasserted_at if worker.wrote else None
+        episode = desired.episode if desired else 0
+        before = worker.wrote.reasserted_at if worker.wrote and worker.wrote.episode == episode else None
         wrote = Wrote(
             cluster=worker.cluster,
             name=worker.name,
             words=action.words,
             drained_at=answer.at,
-            episode=desired.episode if desired else 0,
+            episode=episode,
             reasserted_at=answer.at if again else before,
             epoch=self._epoch,
             read_at=answer.at,

@@ -153,7 +153,8 @@ class Hands:
 
 
 def _drained(action: DrainNode, worker: Worker, now: datetime) -> Wrote:
-    before = worker.wrote.reasserted_at if worker.wrote else None
+    episode = worker.desired.episode if worker.desired else 0
+    before = worker.wrote.reasserted_at if worker.wrote and worker.wrote.episode == episode else None
     return Wrote(
         cluster=CLUSTER,
         name=NAME,

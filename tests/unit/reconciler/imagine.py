@@ -183,7 +183,8 @@ def _wrote(worker: Worker, step: DrainNode | UndrainNode, now: datetime) -> Wrot
     """What is remembered of an answered write, as the reconciler does."""
     if isinstance(step, UndrainNode):
         return Wrote(cluster=CLUSTER, name=NAME, undrained_at=now)
-    before = worker.wrote.reasserted_at if worker.wrote else None
+    episode = worker.desired.episode if worker.desired else 0
+    before = worker.wrote.reasserted_at if worker.wrote and worker.wrote.episode == episode else None
     return Wrote(
         cluster=CLUSTER,
         name=NAME,
