@@ -37,7 +37,6 @@ def main(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     lab, names = fleet.up(options.workers)
     lockstep = Lockstep(lab, embedded_nats=True, clusters=[_cluster(lab)])
-    lockstep.settings_file = lockstep.home / "people.yaml"
     lockstep.stop()
     lockstep.install()
     try:
