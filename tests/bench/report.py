@@ -48,6 +48,8 @@ ROWS = (
     Row("all undrained in Slurm → no pod conditions", "undrain-all", ALL, {"all_s": 5.0}, "2.4 to 3.9 s", {}),
     Row("idle", "idle", COST, {"core_share": 0.05, "rss_mib": 400}, "", {"core_share": 0.178, "rss_mib": 196}),
 )
+OPERATOR_WORKERS = 1000
+"""With so many slurm-operator was measured; runs with others are not compared."""
 HEAD = ("", "target", "floor", "slurm-operator 1.2.1", "Lockstep", "ratio")
 
 
@@ -91,10 +93,11 @@ def _cells(result: Result) -> list[tuple[str, ...]]:
     for row in ROWS:
         numbers = _numbers(result, row.leg)
         if numbers:
-            compared = next((key for key in row.operator if key in row.shown and key in numbers), "")
-            ratio = row.operator[compared] / numbers[compared] if compared and numbers[compared] else 0
+            operator = row.operator if result["workers"] == OPERATOR_WORKERS else {}
+            compared = next((key for key in operator if key in row.shown and key in numbers), "")
+            ratio = operator[compared] / numbers[compared] if compared and numbers[compared] else 0
             target = "≤ " + _list(row, row.target)
-            found.append((row.what, target, row.floor, _list(row, row.operator), _list(row, numbers), _times(ratio)))
+            found.append((row.what, target, row.floor, _list(row, operator), _list(row, numbers), _times(ratio)))
     return found
 
 
