@@ -16,7 +16,7 @@ from tests.lab.processes import Processes
 from tests.lab.progress import wait_for
 
 HOME = Path("/var/lib/lockstep-exam-kube")
-PORTS = {"ETCD": 22379, "ETCD_PEER": 22380, "API_SERVER": 28443, "CONTROLLER_MANAGER": 20257, "SCHEDULER": 20259}
+PORTS = {"ETCD": 22379, "ETCD_PEER": 22380, "API_SERVER": 28443, "CONTROLLER_MANAGER": 29257, "SCHEDULER": 29259}
 
 RULES: list[dict[str, Any]] = [
     {"apiGroups": [""], "resources": ["nodes", "pods"], "verbs": ["get", "list", "watch", "patch"]},

@@ -271,9 +271,12 @@ def _chroot(record: Record, groups: list[int] | None) -> list[str]:
 
 
 def _born(pid: int) -> str | None:
-    """What tells a process from a later one with the same pid; None if it is gone or a zombie."""
+    """What tells a process from a later one with the same pid; None if it is gone or a zombie.
+
+    A leader may be a zombie while other threads are still ending: until they have, its sockets are open.
+    """
     state, *rest = _stat(pid)
-    if state in "ZX":
+    if state in "ZX" and _threads(pid) <= 1:
         with contextlib.suppress(ChildProcessError):
             os.waitpid(pid, os.WNOHANG)
         return None
@@ -286,6 +289,13 @@ def _stat(pid: int) -> list[str]:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
         return ["X"]
+
+
+def _threads(pid: int) -> int:
+    try:
+        return len(list(Path(f"/proc/{pid}/task").iterdir()))
+    except OSError:
+        return 0
 
 
 def _alive(pid: int) -> bool:
