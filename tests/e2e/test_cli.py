@@ -51,7 +51,9 @@ def test_hold_waits_for_the_job_and_release_brings_the_worker_back(site: Site) -
     job = site.job("gpu-1")
     with started(site, "hold", "gpu-1", "--reason", "fan", "--name", "fan", "--wait") as hold:
         assert hold.stdout is not None
-        waits = eventually("it waits for the job", lambda: (s := hold.stdout.readline()) and str(job) in s and s)
+        waits = eventually(
+            "it waits for the job", lambda: (s := hold.stdout.readline()) and f"{job} on gpu-1" in s and s
+        )
         assert "draining" in waits
         assert hold.poll() is None
         site.cancel(job)
