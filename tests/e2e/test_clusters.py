@@ -22,7 +22,9 @@ def _old(site: Site) -> Iterator[Slurm]:
     lab.kube.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
     site.lockstep.stop()
     second = {"name": "old", "namespace": NAMESPACE, "url": old.url, "key_file": str(old.key_file)}
-    both = Lockstep(lab, clusters=[site.lockstep.cluster("main"), {**second, "workers": {"hybrid": True}}])
+    both = Lockstep(
+        lab, embedded_nats=True, clusters=[site.lockstep.cluster("main"), {**second, "workers": {"hybrid": True}}]
+    )
     both.up()
     try:
         yield old
