@@ -17,8 +17,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 BIN = ROOT / ".venv" / "bin"
 LOGS = ROOT / "build" / "test"
-MAX_LATE = 5
-"""Real systems share two cores here: so many tests may be late at the first try. More is no accident."""
+MAX_LATE = 10
+"""Real systems share two cores here, and one late test may take its neighbours along. More is no accident."""
 COUNTS = re.compile(r"(\d+) (passed|failed|errors?|skipped)\b")
 
 
