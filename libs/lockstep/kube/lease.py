@@ -47,6 +47,8 @@ class Leadership:
         self._following.set()
         self._until = 0.0
         self._watched: tuple[str, float] = ("", 0.0)
+        self._mine = ""
+        """The Lease's version that our own last write made."""
         self.epoch = 0
         """The Lease's transitions when we became leader."""
         self.leader = ""
@@ -109,8 +111,11 @@ class Leadership:
     def _free(self, lease: Lease) -> bool:
         """Nobody holds it, or its holder gave no sign for as long as it said, by our clock.
 
-        A holder with our own name is no exception: it may be another process, or our own past.
+        A holder with our own name is no exception: it may be another process, or our own past. But where nobody has
+        written since we did, as after an outage of the API server, we go on at once, with a new epoch.
         """
+        if self._mine and lease.metadata.resource_version == self._mine:
+            return True
         seen = self._clock()
         if self._watched[0] != lease.metadata.resource_version:
             self._watched = (lease.metadata.resource_version, seen)
@@ -145,6 +150,7 @@ class Leadership:
 
     def _won(self, lease: Lease, started: float) -> None:
         self.leader, self.epoch = self.identity, lease.spec.lease_transitions or 0
+        self._mine = lease.metadata.resource_version
         self._until = started + self._duration_s - self._margin_s
         self._following.clear()
         self._leading.set()

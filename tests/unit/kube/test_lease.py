@@ -139,6 +139,21 @@ async def test_a_leader_that_cannot_renew_stops_before_another_begins() -> None:
         assert not a.holds(now())
 
 
+async def test_after_an_outage_in_which_nobody_wrote_the_leader_goes_on_at_once() -> None:
+    """The version is still the one that it wrote itself: nobody is waited for, and its commands outrank the old ones."""
+    leases = Leases()
+    a = candidate(leases, "a")
+    async with running(a):
+        first = await a.held()
+        leases.cut.add("a")
+        await a.lost()
+        await asyncio.sleep(30)
+        leases.cut.clear()
+        began = now()
+        assert await a.held() > first
+        assert now() - began < 4
+
+
 async def test_a_process_that_stood_still_knows_that_it_may_have_lost() -> None:
     """BR-108: no timer of its own has run meanwhile; the question alone is enough."""
     leases = Leases()
