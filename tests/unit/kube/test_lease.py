@@ -140,7 +140,7 @@ async def test_a_leader_that_cannot_renew_stops_before_another_begins() -> None:
 
 
 async def test_after_an_outage_in_which_nobody_wrote_the_leader_goes_on_at_once() -> None:
-    """The version is still the one that it wrote itself: nobody is waited for, and its commands outrank the old ones."""
+    """The version is still the one that it wrote itself: nobody is waited for, and the new epoch outranks the old."""
     leases = Leases()
     a = candidate(leases, "a")
     async with running(a):
