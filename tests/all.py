@@ -17,8 +17,6 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 BIN = ROOT / ".venv" / "bin"
 LOGS = ROOT / "build" / "test"
-MAX_LATE = 10
-"""Real systems share two cores here, and one late test may take its neighbours along. More is no accident."""
 COUNTS = re.compile(r"(\d+) (passed|failed|errors?|skipped)\b")
 
 
@@ -31,9 +29,6 @@ class Part:
     code: int = -1
     took_s: float = 0.0
     counts: dict[str, int] = field(default_factory=dict)
-    again: Sequence[str | Path] = ()
-    """What runs those that failed a second time; a test that then passes is told of as late."""
-    late: int = 0
 
     @property
     def log(self) -> Path:
@@ -46,45 +41,28 @@ class Part:
         return self.code == 0
 
     def run(self) -> "Part":
-        """Run it to its end, and what failed in it once more, alone."""
+        """Run it to its end."""
         begun = time.monotonic()
         print(f"  …                {self.name}", flush=True)
-        lines = self._once(self.command, self.log)
-        failed = self.counts.get("failed", 0) + self.counts.get("error", 0)
-        if not self.ok and self.again and 0 < failed <= MAX_LATE:
-            print("\n".join(lines[-60:]), flush=True)
-            print(f"  …                {self.name}: {failed} once more, alone", flush=True)
-            first = self.counts
-            lines = self._once(self.again, self.log.with_suffix(".again.log"))
-            self.late = self.counts.get("passed", 0)
-            self.counts = {
-                **first,
-                "passed": first.get("passed", 0) + self.late,
-                "failed": failed - self.late,
-                "error": 0,
-            }
+        with self.log.open("w") as log:
+            environment = {**os.environ, "LOCKSTEP_LAB_KEEP": "1"}
+            done = subprocess.run(
+                self.command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT, check=False, env=environment
+            )
+        self.code = done.returncode
         self.took_s = time.monotonic() - begun
+        lines = self.log.read_text(errors="replace").splitlines()
+        for number, word in COUNTS.findall(lines[-1] if lines else ""):
+            self.counts[word.removesuffix("s")] = int(number)
         print(f"  {'ok    ' if self.ok else 'FAILED'} {self.took_s:7.1f} s  {self.name}", flush=True)
         if not self.ok:
             print("\n".join(lines[-80:]), flush=True)
         return self
 
-    def _once(self, command: Sequence[str | Path], log: Path) -> list[str]:
-        with log.open("w") as out:
-            environment = {**os.environ, "LOCKSTEP_LAB_KEEP": "1"}
-            done = subprocess.run(command, cwd=ROOT, stdout=out, stderr=subprocess.STDOUT, check=False, env=environment)
-        self.code = done.returncode
-        lines = log.read_text(errors="replace").splitlines()
-        found = COUNTS.findall(lines[-1] if lines else "")
-        self.counts = {word.removesuffix("s"): int(number) for number, word in found}
-        return lines
-
 
 def pytest(name: str, *arguments: str) -> Part:
     """A part that is a test run."""
-    cache = ["-o", f"cache_dir={LOGS / name.replace(' ', '-')}.cache"]
-    command = [BIN / "python", "-m", "pytest", "-q", "--durations=5", *cache, *arguments]
-    return Part(name, command, again=[*command, "--last-failed", "--last-failed-no-failures=none"])
+    return Part(name, [BIN / "python", "-m", "pytest", "-q", "--durations=5", *arguments])
 
 
 def main() -> int:
@@ -123,10 +101,9 @@ def summary(parts: Sequence[Part], took_s: float) -> int:
     """Print the table and the totals; returns the exit code."""
     print(f"\n{'part':<28}{'':<8}{'time':>9}   tests")
     for part in parts:
-        tests = ", ".join(f"{number} {word}" for word, number in part.counts.items() if number)
+        tests = ", ".join(f"{number} {word}" for word, number in part.counts.items())
         verdict = "ok" if part.ok else "not run" if part.code == -1 else "FAILED"
-        late = f"; {part.late} at the second try, see {part.log.name}" if part.late else ""
-        print(f"{part.name:<28}{verdict:<8}{part.took_s:>7.1f} s   {tests}{late}")
+        print(f"{part.name:<28}{verdict:<8}{part.took_s:>7.1f} s   {tests}")
     bad = [part.name for part in parts if not part.ok]
     passed = sum(part.counts.get("passed", 0) for part in parts)
     failed = sum(part.counts.get(word, 0) for part in parts for word in ("failed", "error"))
