@@ -106,8 +106,11 @@ def chains() -> list[str]:
 
 
 def _tables(tool: str) -> dict[str, list[str]]:
-    """Rules by table, for the tables that exist."""
-    answer = subprocess.run([f"{tool}-save"], capture_output=True, text=True, check=False, env=_env())
+    """Rules by table, for the tables that exist; none on a machine without the tool."""
+    try:
+        answer = subprocess.run([f"{tool}-save"], capture_output=True, text=True, check=False, env=_env())
+    except FileNotFoundError:
+        return {}
     tables: dict[str, list[str]] = {}
     current: list[str] = []
     for line in answer.stdout.splitlines():

@@ -54,8 +54,11 @@ def taken(kubelets: bool) -> list[str]:
 
 def _listener(port: int) -> str:
     """Name and pid of the process that listens there, as far as this user may know."""
-    answer = subprocess.run(["ss", "-Hltnp", f"sport = :{port}"], capture_output=True, text=True, check=False).stdout
-    match = re.search(r'"([^"]+)",pid=(\d+)', answer)
+    try:
+        answer = subprocess.run(["ss", "-Hltnp", f"sport = :{port}"], capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        return "another process"
+    match = re.search(r'"([^"]+)",pid=(\d+)', answer.stdout)
     return f"{match[1]}, pid {match[2]}" if match else "another process"
 
 
