@@ -140,9 +140,12 @@ def _modprobe(module: str) -> bool:
 
 
 def _route_clash() -> str:
-    if running() or not Path("/sbin/ip").exists():
+    if running():
         return ""
-    routes = subprocess.run(["/sbin/ip", "-4", "route"], capture_output=True, text=True, check=False).stdout
+    try:
+        routes = subprocess.run(["/sbin/ip", "-4", "route"], capture_output=True, text=True, check=False).stdout
+    except FileNotFoundError:
+        return ""
     ours = tuple(network.rsplit(".", 2)[0] + "." for network in (ports.NETWORK, ports.SERVICES))
     others = (line.split()[0] for line in routes.splitlines() if ports.BRIDGE not in line)
     return next((route for route in others if route.startswith(ours)), "")

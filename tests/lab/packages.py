@@ -18,6 +18,7 @@ NEEDED = {
     "debootstrap": "/usr/sbin/debootstrap",
     "buildah": "/usr/bin/buildah",
     "busybox-static": "/bin/busybox",
+    "kmod": "/sbin/modprobe",
     "openssl": "/usr/bin/openssl",
     "procps": "/usr/bin/ps",
 }
