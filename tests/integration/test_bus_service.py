@@ -6,17 +6,19 @@ import signal
 import socket
 import sys
 import textwrap
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import aiohttp
+import msgspec
 import pytest
 
 from lockstep.base.errors import Fatal
 from lockstep.bus.connection import Connection
 from lockstep.bus.streams import StreamKeeper
-from lockstep.contracts.facts import SlurmNode
+from lockstep.contracts.facts import SITE, Fact, KubeHold, SlurmNode, SourceHealth
+from lockstep.fleet.facts import family_of
 from lockstep.fleet.mirror import Mirror
 from lockstep.kube.client import KubeClient
 from lockstep.runtime.embedded import EmbeddedNats, embedded_address, embedded_nats
@@ -24,6 +26,7 @@ from lockstep.runtime.health import Health
 from lockstep.runtime.ports import Leadership, Ports
 from lockstep.runtime.process import Alone, Process, Service, leaves
 from lockstep.runtime.settings import ClusterSettings, HealthSettings, KubeSettings, LeaseSettings, Settings
+from tests.builders import a_desired, a_job, a_node, a_pod, a_reservation, a_slurm_node, wrote_drain
 from tests.fakes.nats import connected
 
 KUBECONFIG = """
@@ -222,6 +225,42 @@ async def test_a_service_whose_lease_ran_out_in_the_middle_waits_for_the_next(se
         async with asyncio.timeout(5):
             while terms < 2:
                 await asyncio.sleep(0.01)
+
+
+async def test_workers_of_a_cluster_that_left_the_settings_are_forgotten(settings: Settings) -> None:
+    """Every service says that its own facts of it are gone; those of other clusters and of the site stand."""
+    main, *_ = settings.clusters
+    both = msgspec.structs.replace(settings, clusters=[main, msgspec.structs.replace(main, name="old")])
+    facts: list[Fact] = [a_node(), SourceHealth(source="kube")]
+    for cluster in ("main", "old"):
+        facts += [a_slurm_node(cluster=cluster), a_job(cluster=cluster), a_reservation(cluster=cluster)]
+        facts += [a_pod(cluster=cluster), KubeHold(cluster=cluster, namespace="slurm", name="dimm")]
+        facts += [a_desired(cluster=cluster), wrote_drain(cluster=cluster)]
+        facts += [SourceHealth(source=f"slurm.{kind}", of=cluster) for kind in ("node", "job")]
+    mirrors: dict[str, Mirror] = {}
+
+    def all_services(tell: Sequence[Fact]) -> list[Service]:
+        def of(family: str) -> Service:
+            async def run(ports: Ports) -> None:
+                mirrors[family] = ports.mirror
+                await ports.bus.facts(fact for fact in tell if family_of(fact) == family)
+                await asyncio.Event().wait()
+
+            return Service(name=family, family=family, run=run)
+
+        return [of(family) for family in ("kube", "slurm", "drain", "reconciler")]
+
+    async def told(process: Process, tell: Sequence[Fact], count: int) -> list[Fact]:
+        mirrors.clear()
+        async with running(process, *all_services(tell)), asyncio.timeout(10):
+            while len(mirrors) < 4 or len(mirrors["kube"].table) != count:
+                await asyncio.sleep(0.01)
+            return mirrors["kube"].table.all()
+
+    assert len(await told(Process(both, "x", Health(), 0), facts, len(facts))) == 20
+    left = await told(Process(settings, "x", Health(), 0), [], 11)
+    assert {fact.scope for fact in left} == {SITE, "main"}
+    assert {family_of(fact) for fact in left if fact.scope == "main"} == {"kube", "slurm", "drain", "reconciler"}
 
 
 async def test_a_standalone_survives_the_death_of_its_nats_server(settings: Settings) -> None:

@@ -19,6 +19,7 @@ from lockstep.bus.connection import Connection
 from lockstep.bus.facts import FactFeed
 from lockstep.bus.publisher import Publisher
 from lockstep.bus.streams import StreamKeeper, ensure
+from lockstep.contracts.facts import SITE, Fact
 from lockstep.contracts.subjects import FACTS
 from lockstep.fleet.facts import family_of
 from lockstep.fleet.mirror import Mirror
@@ -140,7 +141,8 @@ class Process:
             traceparent=current_traceparent,
             on_doubt=shared.keeper.look,
         )
-        bus.known(fact for fact in shared.mirror.table.all() if family_of(fact) == service.family)
+        ours = [fact for fact in shared.mirror.table.all() if family_of(fact) == service.family]
+        bus.known(ours)
         ports = Ports(
             name=service.name,
             settings=self._settings,
@@ -154,10 +156,11 @@ class Process:
             epoch=epoch,
             log=log.bind(service=service.name),
         )
-        log.info("Service acts", service=service.name, epoch=epoch)
-        LEADING.labels(service.name).set(1)
         self._publishers.add(bus)
         try:
+            await _until_done(partial(bus.facts, self._left_behind(ours)))
+            log.info("Service acts", service=service.name, epoch=epoch)
+            LEADING.labels(service.name).set(1)
             async with asyncio.TaskGroup() as group:
                 work = group.create_task(_forever(service, ports), name=f"{service.name}-run")
                 lost = group.create_task(leadership.lost())
@@ -168,6 +171,12 @@ class Process:
         finally:
             self._publishers.discard(bus)
             LEADING.labels(service.name).set(0)
+
+    def _left_behind(self, facts: Sequence[Fact]) -> list[Fact]:
+        """The facts of clusters that are no longer in the settings, as gone: nobody else will ever say so."""
+        scopes = {SITE, *(cluster.name for cluster in self._settings.clusters)}
+        left = (fact for fact in facts if fact.scope not in scopes)
+        return [msgspec.structs.replace(fact, gone=True, read_at=now(), epoch=0) for fact in left]
 
     def _leadership(self, service: Service, kube: KubeClient) -> Leadership:
         settings = self._settings.lease

@@ -8,10 +8,9 @@ import msgspec
 
 from lockstep.contracts.common import WorkerRef
 from lockstep.contracts.events import Event, SlurmNodeRegistered, SlurmNodeVanished, SlurmStateChanged
-from lockstep.contracts.facts import Fact, SlurmJob, SlurmNode, SlurmReservation
+from lockstep.contracts.facts import SlurmJob, SlurmNode, SlurmReservation
 from lockstep.slurm import states
 
-A = TypeVar("A", bound=Fact)
 F = TypeVar("F", bound=SlurmNode | SlurmJob | SlurmReservation)
 
 UNDRAIN_GRACE = timedelta(seconds=3)
@@ -39,12 +38,7 @@ def difference(known: Mapping[str, F], read: Iterable[F], at: datetime) -> Diffe
     for each in read:
         if left.pop(each.identity, None) != each:
             changed.append(msgspec.structs.replace(each, read_at=at))
-    return Difference(changed, [gone(each, at) for each in left.values()])
-
-
-def gone(fact: A, at: datetime) -> A:
-    """The fact, as one whose thing no longer exists."""
-    return msgspec.structs.replace(fact, read_at=at, gone=True, epoch=0)
+    return Difference(changed, [msgspec.structs.replace(each, read_at=at, gone=True) for each in left.values()])
 
 
 def bare(fact: F) -> F:

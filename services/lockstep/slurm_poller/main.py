@@ -11,7 +11,6 @@ from lockstep.runtime.ports import Ports
 from lockstep.runtime.service import Service
 from lockstep.runtime.site import site_of
 from lockstep.slurm import reasons
-from lockstep.slurm_poller.decide import gone
 from lockstep.slurm_poller.handlers import ClusterPoller
 
 
@@ -27,7 +26,6 @@ async def run(ports: Ports) -> None:
     def ref_of(node: SlurmNode) -> WorkerRef:
         return pair(table, worker_key(node), site).ref
 
-    await ports.bus.facts(gone(fact, ports.clock.now()) for fact in known if fact.scope not in ports.slurm)
     async with asyncio.TaskGroup() as tasks:
         for cluster, slurm in ports.slurm.items():
             poller = ClusterPoller(
