@@ -44,9 +44,26 @@ def may_write(kind: str) -> set[str]:
 
 
 def made_by(part: Path) -> set[str]:
-    """The kinds of facts and events that the code of a part makes."""
-    calls = (n for path in part.rglob("*.py") for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.Call))
-    return {KINDS[call.func.id] for call in calls if isinstance(call.func, ast.Name) and call.func.id in KINDS}
+    """The kinds of facts and events that the code of a part makes: calls, or hands on to be called."""
+    nodes = (node for path in part.rglob("*.py") for node in ast.walk(ast.parse(path.read_text())))
+    return {
+        KINDS[name.id] for node in nodes for name in handed(node) if isinstance(name, ast.Name) and name.id in KINDS
+    }
+
+
+def handed(node: ast.AST) -> list[ast.expr]:
+    """The names in a node that stand for what is made there."""
+    match node:
+        case ast.Call(func=func):
+            return [func]
+        case ast.IfExp(body=body, orelse=orelse):
+            return [body, orelse]
+        case ast.List(elts=values) | ast.Dict(values=values):
+            return values
+        case ast.Return(value=ast.expr() as value):
+            return [value]
+        case _:
+            return []
 
 
 @pytest.mark.parametrize("part", sorted(PARTS))
@@ -61,4 +78,9 @@ def test_the_table_is_read() -> None:
     assert may_write("kube.node") == {"pod_watcher"}
     assert may_write("hold.placed") == {"drain"}
     assert may_write("hold.reasserted") == {"reconciler"}
-    assert made_by(PARTS["reconciler"]) >= {"reconciler.wrote", "worker.drained", "hold.reasserted"}
+    assert made_by(PARTS["reconciler"]) >= {
+        "reconciler.wrote",
+        "worker.drain-set",
+        "worker.unprotected",
+        "hold.reasserted",
+    }

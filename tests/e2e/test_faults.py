@@ -148,7 +148,7 @@ def test_slurmctld_forgets_a_drain_that_it_answered(scene: Scene) -> None:
     scene.site.lab.fail.kill("slurmctld-main")
     state.write_bytes(saved)
     scene.site.lab.fail.restart("slurmctld-main")
-    eventually("it is written again", lambda: len(scene.told.events("worker.drained")) > 1, 30, 1)
+    eventually("it is written again", lambda: len(scene.told.events("worker.drain-set")) > 1, 30, 1)
 
     assert scene.ends_well(40)["gpu-2"].ours
 

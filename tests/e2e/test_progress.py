@@ -24,7 +24,7 @@ def test_status_why_and_events_name_the_jobs_that_a_drain_waits_for(site: Site) 
 
 def waits_for(event: dict[str, Any]) -> list[int]:
     """The jobs that a drain's event names."""
-    return [job["id"] for job in event.get("waiting_for", [])] if event["type"] == "drain.progressed.v1" else []
+    return [job["id"] for job in event.get("waiting_for", [])] if event["type"].startswith("drain.") else []
 
 
 def test_a_deadline_that_keeps_waiting_says_that_it_is_overdue(site: Site) -> None:

@@ -19,7 +19,7 @@ from lockstep.bus.ordered import CaughtUp
 from lockstep.contracts.events import (
     Event,
     NodeCordoned,
-    PodChanged,
+    PodGone,
     SlurmNodeVanished,
     SlurmStateChanged,
     SourceBack,
@@ -205,7 +205,7 @@ async def test_after_a_restart_what_is_missing_is_gone_and_the_rest_is_not_said_
     assert site.table.slurm_nodes["main", "gpu-1"].read_at == read["gpu-1"]
     assert site.table.slurm_nodes["main", "gpu-0"].read_at != read["gpu-0"]
     told = {type(event) for event in events}
-    assert {NodeCordoned, PodChanged, SlurmStateChanged, SlurmNodeVanished} <= told
+    assert {NodeCordoned, PodGone, SlurmStateChanged, SlurmNodeVanished} <= told
     assert {e.worker.kube_node for e in events if isinstance(e, SlurmStateChanged)} == {"host-0"}
 
 

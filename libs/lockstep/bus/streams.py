@@ -98,9 +98,9 @@ def _config(stream: Stream, replicas: int) -> dict[str, Any]:
     return {
         "name": stream.name,
         "subjects": stream.subjects,
-        "retention": "limits",
+        "retention": "workqueue" if stream.until_handled else "limits",
         "storage": "file",
-        "discard": "old",
+        "discard": stream.when_full.value,
         "num_replicas": replicas,
         "max_msgs_per_subject": 1 if stream.last_only else -1,
         "max_age": stream.max_age_s * _NS,

@@ -107,6 +107,7 @@ class KubeNode(Fact, frozen=True, kw_only=True, omit_defaults=True, tag="kube.no
     """The client that set `spec.unschedulable`, as `managedFields` tells; never trusted for rights."""
     taints: list[Taint] = []
     conditions: list[NodeCondition] = []
+    """Those that the policy names."""
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
     deleting_since: Aware | None = None

@@ -1,14 +1,25 @@
 """Subjects and streams, derived from the types; nobody writes a subject by hand."""
 
 import re
+from enum import StrEnum
 
 import msgspec
 
 from lockstep.contracts.events import Event
 from lockstep.contracts.facts import Fact
+from lockstep.contracts.requests import Request
 
 ROOT = "lockstep"
 _PLAIN = re.compile(r"[A-Za-z0-9-]").fullmatch
+
+
+class Full(StrEnum):
+    """What a stream does when it is full."""
+
+    DROP_OLD = "old"
+    """Its oldest messages go."""
+    REFUSE_NEW = "new"
+    """The publisher is told that there is no room."""
 
 
 class Stream(msgspec.Struct, frozen=True, kw_only=True):
@@ -18,6 +29,9 @@ class Stream(msgspec.Struct, frozen=True, kw_only=True):
     subjects: list[str]
     last_only: bool = False
     """Keep only the newest message of each subject."""
+    until_handled: bool = False
+    """Each message goes when its one reader has handled it."""
+    when_full: Full = Full.DROP_OLD
     max_age_s: int = 0
     max_bytes: int = 0
     duplicate_window_s: int = 120
@@ -25,7 +39,16 @@ class Stream(msgspec.Struct, frozen=True, kw_only=True):
 
 FACTS = Stream(name="LOCKSTEP_FACTS", subjects=[f"{ROOT}.fact.>"], last_only=True, max_bytes=512 << 20)
 EVENTS = Stream(name="LOCKSTEP_EVENTS", subjects=[f"{ROOT}.event.>"], max_age_s=7 * 24 * 3600, max_bytes=2 << 30)
-STREAMS = (FACTS, EVENTS)
+REQUESTS = Stream(
+    name="LOCKSTEP_REQUESTS",
+    subjects=[f"{ROOT}.request.>"],
+    until_handled=True,
+    when_full=Full.REFUSE_NEW,
+    max_age_s=24 * 3600,
+    max_bytes=64 << 20,
+)
+DEAD = Stream(name="LOCKSTEP_DEAD", subjects=[f"{ROOT}.dead.>"], max_age_s=30 * 24 * 3600, max_bytes=256 << 20)
+STREAMS = (FACTS, EVENTS, REQUESTS, DEAD)
 
 
 def token(name: str) -> str:
@@ -60,8 +83,8 @@ def name_of(tok: str) -> str:
     return raw.decode()
 
 
-def tag_of(kind: type[Fact | Event]) -> str:
-    """The tag of a fact's or event's type, such as `slurm.node` or `hold.placed.v1`."""
+def tag_of(kind: type[Fact | Event | Request]) -> str:
+    """The tag of a fact's, event's or request's type, such as `slurm.node`, `hold.placed.v1` or `hold.v1`."""
     return str(kind.__struct_config__.tag)
 
 
@@ -73,6 +96,17 @@ def fact_subject(fact: Fact) -> str:
 def event_subject(event: Event) -> str:
     """`lockstep.event.<noun>.<past-tense>.v<N>.<scope>.<identity>`."""
     return f"{ROOT}.event.{tag_of(type(event))}.{scope_token(event.scope)}.{token(event.identity)}"
+
+
+def request_subject(request: Request, user: str) -> str:
+    """`lockstep.request.<verb>.v<N>.<user>.<cluster>.<id>`: NATS lets each user publish under its own name only."""
+    about = f"{token(user)}.{scope_token(request.scope)}.{token(request.identity)}"
+    return f"{ROOT}.request.{tag_of(type(request))}.{about}"
+
+
+def dead_subject(reader: str, subject: str) -> str:
+    """`lockstep.dead.<reader>.<the message's own subject>`: what a reader could not handle."""
+    return f"{ROOT}.dead.{token(reader)}.{subject}"
 
 
 def facts_of(kind: type[Fact], scope: str = "") -> str:

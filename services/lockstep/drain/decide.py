@@ -5,10 +5,24 @@ from datetime import datetime
 
 import msgspec
 
-from lockstep.contracts.events import DrainProgressed, Event, ForeignDrainRespected, HoldPlaced, HoldReleased
+from lockstep.contracts.events import (
+    DrainCancelled,
+    DrainDone,
+    DrainEnded,
+    DrainEvent,
+    DrainOverdue,
+    DrainStarted,
+    DrainWaiting,
+    Event,
+    ForeignDrainRespected,
+    HoldExpired,
+    HoldPlaced,
+    HoldReleased,
+)
 from lockstep.contracts.facts import Desired, HoldView, JobAct, Progress
 from lockstep.contracts.hold import DrainPolicy
 from lockstep.contracts.policy import Policy
+from lockstep.contracts.subjects import tag_of
 from lockstep.drain.model import Decision
 from lockstep.fleet.drained import why_not_closed, why_not_drained
 from lockstep.fleet.holds import ends_jobs, in_order, is_slurms_own, projected, standing, words
@@ -132,23 +146,16 @@ def _events(worker: Worker, before: Desired | None, after: Desired, now: datetim
             events.append(kind(id=f"{mark}:placed:{hold.id}", at=now, worker=worker.ref, hold=hold))
     for hold in had.values():
         if hold.id not in has:
-            expired = hold.until is not None and hold.until <= now
+            ended = HoldExpired if hold.until is not None and hold.until <= now else HoldReleased
             events.append(
-                HoldReleased(
-                    id=f"{mark}:released:{hold.id}",
-                    at=now,
-                    worker=worker.ref,
-                    hold=hold,
-                    expired=expired,
-                    standing=sorted(has),
-                )
+                ended(id=f"{mark}:ended:{hold.id}", at=now, worker=worker.ref, hold=hold, standing=sorted(has))
             )
     was = before.progress if before else Progress.NONE
     waited = [job.id for job in before.waiting_for] if before else []
     if was is not after.progress or waited != [job.id for job in after.waiting_for]:
-        events.append(
-            DrainProgressed(
-                id=f"{mark}:progressed",
+        events += [
+            kind(
+                id=f"{mark}:{tag_of(kind)}",
                 at=now,
                 worker=worker.ref,
                 before=was,
@@ -157,5 +164,20 @@ def _events(worker: Worker, before: Desired | None, after: Desired, now: datetim
                 deadline=after.deadline,
                 why_not=after.why_not,
             )
-        )
+            for kind in steps(was, after.progress)
+        ]
     return events
+
+
+def steps(was: Progress, now: Progress) -> list[type[DrainEvent]]:
+    """What a drain's progress is called. One that begins and is at once further has both told."""
+    if now is Progress.NONE:
+        return [DrainEnded if was is Progress.DRAINED else DrainCancelled]
+    begun: list[type[DrainEvent]] = [DrainStarted] if was is Progress.NONE else []
+    match now:
+        case Progress.DRAINED:
+            return [*begun, DrainDone]
+        case Progress.OVERDUE:
+            return [*begun, DrainOverdue]
+        case _:
+            return begun or [DrainWaiting]

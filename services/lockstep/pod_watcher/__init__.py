@@ -1,6 +1,6 @@
 """Watches Kubernetes and tells what it shows.
 
 Reads: Nodes, worker Pods, Holds. Publishes: the facts `kube.node`, `kube.pod`, `kube.hold` and the heartbeat
-`source.health` of `kube`; the events `node.*`, `pod.changed`, `source.lost` and `source.back` of `kube`. Alone may
+`source.health` of `kube`; the events `node.*`, `pod.*`, `source.lost` and `source.back` of `kube`. Alone may
 write: these facts.
 """

@@ -8,7 +8,20 @@ import msgspec
 
 from lockstep.base.text import one_line
 from lockstep.contracts.common import WorkerRef
-from lockstep.contracts.events import Event, NodeCordoned, NodeRebooted, NodeUncordoned, PodChanged
+from lockstep.contracts.events import (
+    Event,
+    NodeCordoned,
+    NodeRebooted,
+    NodeUncordoned,
+    PodBound,
+    PodCreated,
+    PodEvent,
+    PodFinished,
+    PodGone,
+    PodReady,
+    PodTerminating,
+    PodUnready,
+)
 from lockstep.contracts.facts import Fact, KubeHold, KubeNode, KubePod, NodeCondition, Taint
 from lockstep.contracts.hold import Condition
 from lockstep.fleet.facts import key_of
@@ -219,19 +232,29 @@ def _lifted_our_mirror(before: KubeNode | None, after: KubeNode) -> bool:
 
 def _on_pod(before: KubePod | None, after: KubePod | None, at: datetime) -> Iterator[Event]:
     if before is not None and (after is None or after.uid != before.uid):
-        yield PodChanged(
-            id=f"{before.uid}:gone", at=at, worker=_ref(before), before=pod_state(before), after="gone", uid=before.uid
-        )
+        was = pod_state(before)
+        yield PodGone(id=f"{before.uid}:gone", at=at, worker=_ref(before), before=was, after="gone", uid=before.uid)
         before = None
-    if after is not None and pod_state(before) != pod_state(after):
-        yield PodChanged(
-            id=f"{after.uid}:{after.revision}:{pod_state(after)}",
-            at=at,
-            worker=_ref(after),
-            before=pod_state(before),
-            after=pod_state(after),
-            uid=after.uid,
-        )
+    was, now = pod_state(before), pod_state(after)
+    if after is not None and was != now:
+        mark = f"{after.uid}:{after.revision}:{now}"
+        yield _kind_of(was, now)(id=mark, at=at, worker=_ref(after), before=was, after=now, uid=after.uid)
+
+
+def _kind_of(was: str, now: str) -> type[PodEvent]:
+    if was == "ready" and now == "bound":
+        return PodUnready
+    return _POD_EVENTS[now]
+
+
+_POD_EVENTS: dict[str, type[PodEvent]] = {
+    "pending": PodCreated,
+    "bound": PodBound,
+    "ready": PodReady,
+    "terminating": PodTerminating,
+    "succeeded": PodFinished,
+    "failed": PodFinished,
+}
 
 
 def _ref(pod: KubePod) -> WorkerRef:

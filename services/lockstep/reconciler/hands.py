@@ -9,11 +9,12 @@ from lockstep.base import clock
 from lockstep.base.errors import Retry
 from lockstep.contracts.events import (
     DrainActed,
+    DrainLifted,
+    DrainSet,
     Event,
     HoldReasserted,
-    ProtectionChanged,
-    WorkerDrained,
-    WorkerUndrained,
+    ProtectionOff,
+    ProtectionOn,
     WriteRefused,
 )
 from lockstep.contracts.facts import NodeCondition, Wrote
@@ -122,14 +123,9 @@ class Hands:
             action.namespace, action.pod, label, uid=action.uid, resource_version=revision
         )
         now = clock.now()
-        changed = ProtectionChanged(
-            id=f"{action.uid}:{now.timestamp():.6f}:{'protected' if protect else 'unprotected'}",
-            at=now,
-            worker=worker.ref,
-            protected=protect,
-            why=action.because,
-        )
-        return Done(events=[changed])
+        mark = f"{action.uid}:{now.timestamp():.6f}:{'protected' if protect else 'unprotected'}"
+        kind = ProtectionOn if protect else ProtectionOff
+        return Done(events=[kind(id=mark, at=now, worker=worker.ref, why=action.because)])
 
     async def _drain(self, worker: Worker, action: DrainNode) -> Done:
         answer = await self._writers[worker.cluster].drain(worker.name, action.words)
@@ -150,7 +146,7 @@ class Hands:
         if not answer.wrote:
             return Done(wrote=wrote)
         mark = f"{worker.cluster}/{worker.name}:{answer.at.timestamp():.6f}"
-        events: list[Event] = [WorkerDrained(id=f"{mark}:drained", at=answer.at, worker=worker.ref, words=action.words)]
+        events: list[Event] = [DrainSet(id=f"{mark}:drained", at=answer.at, worker=worker.ref, words=action.words)]
         if again:
             holds = [hold.id for hold in desired.holds] if desired else []
             reasserted = HoldReasserted(
@@ -171,7 +167,7 @@ class Hands:
         )
         words = worker.slurm.reason if worker.slurm else ""
         mark = f"{worker.cluster}/{worker.name}:{answer.at.timestamp():.6f}"
-        undrained = WorkerUndrained(id=f"{mark}:undrained", at=answer.at, worker=worker.ref, words=words)
+        undrained = DrainLifted(id=f"{mark}:undrained", at=answer.at, worker=worker.ref, words=words)
         return Done(wrote=wrote, events=[undrained] if answer.wrote else [])
 
     async def _end_job(self, worker: Worker, action: EndJob) -> Done:

@@ -7,7 +7,14 @@ from typing import Generic, NamedTuple, TypeVar
 import msgspec
 
 from lockstep.contracts.common import WorkerRef
-from lockstep.contracts.events import Event, SlurmNodeRegistered, SlurmNodeVanished, SlurmStateChanged
+from lockstep.contracts.events import (
+    Event,
+    SlurmNodeRegistered,
+    SlurmNodeVanished,
+    SlurmPhaseChanged,
+    SlurmReasonChanged,
+    SlurmStateChanged,
+)
 from lockstep.contracts.facts import SlurmJob, SlurmNode, SlurmReservation
 from lockstep.slurm import states
 
@@ -74,7 +81,8 @@ class Watchman:
 
     def first(self, nodes: Iterable[SlurmNode], at: datetime) -> list[Event]:
         """What is worth telling of nodes that were there before anybody looked: words that nobody here knows."""
-        return [e for node in nodes for e in self._changed(None, node, at) if e.unknown_flags]
+        told = (e for node in nodes for e in self._changed(None, node, at))
+        return [e for e in told if isinstance(e, SlurmStateChanged) and e.unknown_flags]
 
     def events(self, known: Mapping[str, SlurmNode], told: Difference[SlurmNode], at: datetime) -> list[Event]:
         """What happened, told by the difference to `known` and by the time that has passed."""
@@ -88,7 +96,7 @@ class Watchman:
             found.append(SlurmNodeVanished(id=_mark(node, at, "vanished"), at=at, worker=self._ref(node), before=was))
         return found + self._overdue({**known, **{node.name: node for node in told.changed}}, at)
 
-    def _changed(self, before: SlurmNode | None, after: SlurmNode, at: datetime) -> list[SlurmStateChanged]:
+    def _changed(self, before: SlurmNode | None, after: SlurmNode, at: datetime) -> list[Event]:
         said = self._quiet.pop(after.name, None)
         was = said.told if said else states.text(before.base, before.flags) if before else ""
         until = said.until if said else at
@@ -97,8 +105,16 @@ class Watchman:
         now = _without_its_ping(was, after) if at < until else states.text(after.base, after.flags)
         if at < until:
             self._quiet[after.name] = Quiet(until, now)
+        found: list[Event] = self._state_changed(after, at, was, now) if was != now else []
         reason = before.reason if before else ""
-        return [self._state_changed(after, at, was, now, reason)] if was != now or reason != after.reason else []
+        if reason != after.reason:
+            mark = _mark(after, at, "reason")
+            found.append(
+                SlurmReasonChanged(
+                    id=mark, at=at, worker=self._ref(after), before=reason, after=after.reason, by=after.reason_by
+                )
+            )
+        return found
 
     def _registered(self, before: SlurmNode | None, after: SlurmNode, at: datetime) -> Iterator[Event]:
         start = after.slurmd_start
@@ -112,21 +128,29 @@ class Watchman:
         for name in [name for name, quiet in self._quiet.items() if quiet.until <= at]:
             was, node = self._quiet.pop(name).told, nodes[name]
             if (now := states.text(node.base, node.flags)) != was:
-                found.append(self._state_changed(node, at, was, now, node.reason))
+                found += self._state_changed(node, at, was, now)
         return found
 
-    def _state_changed(self, node: SlurmNode, at: datetime, was: str, now: str, reason: str) -> SlurmStateChanged:
-        return SlurmStateChanged(
+    def _state_changed(self, node: SlurmNode, at: datetime, was: str, now: str) -> list[Event]:
+        ref = self._ref(node)
+        changed = SlurmStateChanged(
             id=_mark(node, at, now),
             at=at,
-            worker=self._ref(node),
+            worker=ref,
             before=was,
             after=now,
-            reason_before=reason,
-            reason_after=node.reason,
+            reason=node.reason,
             by=node.reason_by,
             unknown_flags=self._new_words(node),
         )
+        before, after = self._phase(was), self._phase(now)
+        if before == after:
+            return [changed]
+        mark = _mark(node, at, f"phase {after}")
+        return [changed, SlurmPhaseChanged(id=mark, at=at, worker=ref, before=before, after=after)]
+
+    def _phase(self, state: str) -> str:
+        return states.phase_of(*states.split(state), allow=self._allowed).value if state else ""
 
     def _new_words(self, node: SlurmNode) -> list[str]:
         words = states.unknown_flags(node.flags, allow=self._allowed)

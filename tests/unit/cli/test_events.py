@@ -13,7 +13,7 @@ from lockstep.cli import happened
 from lockstep.cli.events import start_of, subject_of, tags_of, text_of
 from lockstep.contracts import events as e
 from lockstep.contracts.common import WorkerRef
-from lockstep.contracts.facts import Progress
+from lockstep.contracts.facts import Progress, Taint
 from lockstep.contracts.subjects import tag_of
 from tests.builders import NOW, a_view
 
@@ -111,13 +111,25 @@ FIELDS: dict[str, Any] = {
     "where": "bus",
     "rule": "offered-while-held",
     "slurmd_start": NOW,
+    "uid": "p-1",
+    "condition": "DiskPressure",
+    "added": [Taint(key="example.com/repair\x1b[2J")],
+    "removed": [Taint(key="example.com/old")],
+    "reservation": "weekly",
+    "job_id": 42,
+    "stream": "LOCKSTEP_EVENTS",
+    "used_bytes": 81,
+    "limit_bytes": 100,
+    "request": "r-1",
+    "verb": "hold",
+    "outcome": "drained",
 }
 
 
 @pytest.mark.parametrize("kind", e.EVENT_TYPES, ids=tag_of)
 def test_every_kind_of_event_has_words_of_its_own(kind: type[e.Event]) -> None:
     """None is shown by its type's name, and none can play with the terminal."""
-    values = FIELDS | ({"before": Progress.NONE, "after": Progress.DRAINING} if kind is e.DrainProgressed else {})
+    values = FIELDS | ({"before": Progress.NONE, "after": Progress.DRAINING} if issubclass(kind, e.DrainEvent) else {})
     event = kind(id="1", at=NOW, **{k: v for k, v in values.items() if k in kind.__struct_fields__})
 
     line = happened.line(event)

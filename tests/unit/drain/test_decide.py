@@ -5,10 +5,22 @@ from typing import Any
 import msgspec
 import pytest
 
-from lockstep.contracts.events import DrainProgressed, ForeignDrainRespected, HoldPlaced, HoldReleased
+from lockstep.contracts.events import (
+    DrainCancelled,
+    DrainDone,
+    DrainEnded,
+    DrainOverdue,
+    DrainStarted,
+    DrainWaiting,
+    Event,
+    ForeignDrainRespected,
+    HoldExpired,
+    HoldPlaced,
+    HoldReleased,
+)
 from lockstep.contracts.facts import Desired, Progress
 from lockstep.contracts.hold import AtDeadline, Drain, DrainPolicy, HoldClass
-from lockstep.drain.decide import decide
+from lockstep.drain.decide import decide, steps
 from lockstep.drain.model import Decision
 from lockstep.fleet.worker import Worker
 from tests.builders import (
@@ -51,7 +63,7 @@ def test_a_hold_takes_a_worker_out_of_service() -> None:
     decision = decided(a_worker(holds=[a_hold()], desired=a_desired()))
     desired = decision.desired
     assert (desired.in_service, desired.words, desired.episode) == (False, OURS, 1)
-    assert [type(event) for event in decision.events] == [HoldPlaced, DrainProgressed]
+    assert [type(event) for event in decision.events] == [HoldPlaced, DrainStarted]
 
 
 def test_nothing_new_is_not_said_again() -> None:
@@ -81,10 +93,31 @@ def test_a_hold_that_expired_says_so() -> None:
     """Its end is told apart from a release by hand."""
     hold = a_hold(expires_at=ago(1))
     view = a_view(until=ago(1))
-    released = [
-        e for e in decided(a_worker(holds=[hold], desired=a_desired(view))).events if isinstance(e, HoldReleased)
-    ]
-    assert released[0].expired
+    events = decided(a_worker(holds=[hold], desired=a_desired(view))).events
+    assert [type(event) for event in events] == [HoldExpired]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "told"),
+    [
+        (Progress.NONE, Progress.WAITING, [DrainStarted]),
+        (Progress.NONE, Progress.DRAINED, [DrainStarted, DrainDone]),
+        (Progress.NONE, Progress.OVERDUE, [DrainStarted, DrainOverdue]),
+        (Progress.WAITING, Progress.DRAINING, [DrainWaiting]),
+        (Progress.DRAINING, Progress.DRAINED, [DrainDone]),
+        (Progress.DRAINING, Progress.OVERDUE, [DrainOverdue]),
+        (Progress.OVERDUE, Progress.DRAINED, [DrainDone]),
+        (Progress.DRAINED, Progress.DRAINING, [DrainWaiting]),
+        (Progress.DRAINING, Progress.NONE, [DrainCancelled]),
+        (Progress.OVERDUE, Progress.NONE, [DrainCancelled]),
+        (Progress.DRAINED, Progress.NONE, [DrainEnded]),
+    ],
+)
+def test_each_step_of_a_drain_has_an_event_of_its_own(
+    before: Progress, after: Progress, told: list[type[Event]]
+) -> None:
+    """Automation subscribes to `drain.drained` and gets that alone."""
+    assert steps(before, after) == told
 
 
 def test_a_foreign_drain_is_respected_and_told_once() -> None:
@@ -92,7 +125,7 @@ def test_a_foreign_drain_is_respected_and_told_once() -> None:
     worker = a_worker(state="IDLE+DRAIN", reason="bad DIMM", desired=a_desired())
     decision = decided(worker)
     assert (decision.desired.words, decision.desired.episode) == ("bad DIMM", 0)
-    assert [type(event) for event in decision.events] == [ForeignDrainRespected, DrainProgressed]
+    assert [type(event) for event in decision.events] == [ForeignDrainRespected, DrainStarted, DrainDone]
     assert decide(msgspec.structs.replace(worker, desired=decision.desired), POLICY, NOW) is None
 
 

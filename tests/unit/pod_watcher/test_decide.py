@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from lockstep.contracts.events import NodeCordoned, NodeRebooted, NodeUncordoned, PodChanged
+from lockstep.contracts.events import NodeCordoned, NodeRebooted, NodeUncordoned, PodEvent
 from lockstep.contracts.facts import KubeHold, KubeNode, KubePod
 from lockstep.kube import keys
 from lockstep.kube.resources import HOLDS, NODES, PODS
@@ -237,7 +237,7 @@ def test_a_pod_is_followed_from_pending_to_gone() -> None:
     ]
     events = [e for a, b in zip([None, *steps], steps, strict=False) for e in news(a, b, AT).events]
 
-    assert all(isinstance(event, PodChanged) for event in events)
+    assert all(isinstance(event, PodEvent) for event in events)
     assert [getattr(event, "after", "") for event in events] == ["pending", "bound", "ready", "terminating", "gone"]
     assert len({event.id for event in events}) == 5
 

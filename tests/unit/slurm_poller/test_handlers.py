@@ -10,7 +10,14 @@ from structlog.testing import capture_logs
 
 from lockstep.base.errors import Retry
 from lockstep.bus.publisher import Publisher
-from lockstep.contracts.events import Event, SlurmNodeVanished, SlurmStateChanged, SourceBack, SourceLost
+from lockstep.contracts.events import (
+    Event,
+    SlurmNodeVanished,
+    SlurmPhaseChanged,
+    SlurmStateChanged,
+    SourceBack,
+    SourceLost,
+)
 from lockstep.contracts.facts import Fact, SlurmJob, SlurmNode, SlurmReservation, SourceHealth
 from lockstep.contracts.policy import Policy
 from lockstep.fleet.drained import why_not_drained
@@ -226,7 +233,7 @@ async def test_after_a_restart_only_differences_are_told() -> None:
     await second.cycle()
 
     assert second.news()[:3] == ["b", "gone c", "beat slurm.node"]
-    assert [type(event) for event in second.bus.happened] == [SlurmStateChanged, SlurmNodeVanished]
+    assert [type(event) for event in second.bus.happened] == [SlurmStateChanged, SlurmPhaseChanged, SlurmNodeVanished]
     assert all(fact.epoch == 0 for fact in second.bus.told)
 
 
@@ -246,7 +253,12 @@ async def test_an_outage_is_two_events_and_two_lines() -> None:
     assert lost == ["beat slurm.node"]
     assert scene.bus.table.sources["slurm.node", "main"].last_error == ""
     assert scene.news()[:2] == ["a", "beat slurm.node"]
-    assert [type(event) for event in scene.bus.happened] == [SourceLost, SlurmStateChanged, SourceBack]
+    assert [type(event) for event in scene.bus.happened] == [
+        SourceLost,
+        SlurmStateChanged,
+        SlurmPhaseChanged,
+        SourceBack,
+    ]
     assert [line["log_level"] for line in logs] == ["warning", "info"]
     assert {key for line in logs for key in line} - {"log_level"} <= KEYS
     assert max(waits) <= POLL.max_interval_s
@@ -349,7 +361,7 @@ async def test_nothing_is_forgotten_while_nats_is_away() -> None:
     await scene.cycle(2)
 
     assert scene.news()[:2] == ["a", "beat slurm.node"]
-    assert [type(event) for event in scene.bus.happened] == [SlurmStateChanged]
+    assert [type(event) for event in scene.bus.happened] == [SlurmStateChanged, SlurmPhaseChanged]
 
 
 async def test_all_nodes_are_read_now_and_then_whatever_slurm_says(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -363,7 +375,7 @@ async def test_all_nodes_are_read_now_and_then_whatever_slurm_says(monkeypatch: 
     monkeypatch.setattr(handlers, "FULL_EVERY_S", 0.0)
     await scene.cycle()
 
-    assert [type(event) for event in scene.bus.happened] == [SlurmStateChanged]
+    assert [type(event) for event in scene.bus.happened] == [SlurmStateChanged, SlurmPhaseChanged]
 
 
 async def test_a_quiet_cluster_is_read_at_the_shortest_interval() -> None:
