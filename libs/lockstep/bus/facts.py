@@ -36,6 +36,11 @@ class FactFeed:
         """How often the consumer had to be made anew."""
         return self._reader.restarts
 
+    @property
+    def sequence(self) -> int:
+        """The sequence of the last message that was taken from the stream; 0: none yet."""
+        return self._reader.last
+
     async def items(self) -> AsyncIterator[FactSeen | CaughtUp | Reset]:
         """Facts in the stream's order; `CaughtUp` once after the start and after each `Reset`."""
         async with aclosing(self._reader.items()) as items:  # type: ignore[type-var]

@@ -75,7 +75,8 @@ class OrderedReader:
         self._stream = stream
         self._filters = list(filters)
         self._start = start or Start()
-        self._last = 0
+        self.last = 0
+        """The sequence of the last message that was told."""
         self._state: StreamState | None = None
         self._caught_up = False
         self.restarts = 0
@@ -92,7 +93,7 @@ class OrderedReader:
                     async for message in self._follow(inbox):
                         attempt = 0
                         if isinstance(message, Received):
-                            self._last = message.sequence
+                            self.last = message.sequence
                         yield message
             except (Retry, nats.errors.Error, OSError) as e:
                 log.debug("Consumer is made anew", stream=self._stream, error=str(e))
@@ -108,11 +109,11 @@ class OrderedReader:
         if state is None:
             raise Retry(f"stream {self._stream} does not exist")
         notes: list[CaughtUp | Reset | Missed] = []
-        if self._state is not None and (is_loss(self._state, state) or state.last < self._last):
+        if self._state is not None and (is_loss(self._state, state) or state.last < self.last):
             notes.append(Reset(f"stream {self._stream} was lost"))
-            self._last, self._caught_up, self._start = 0, False, Start()
-        elif self._last and state.first > self._last + 1:
-            notes.append(Missed(self._last + 1, state.first - 1))
+            self.last, self._caught_up, self._start = 0, False, Start()
+        elif self.last and state.first > self.last + 1:
+            notes.append(Missed(self.last + 1, state.first - 1))
         self._state = state
         inbox = _Inbox(self._connection, state.last)
         self._connection.listeners.append(inbox.break_off)
@@ -150,8 +151,8 @@ class OrderedReader:
             "inactive_threshold": 30 * _NS,
             "filter_subjects": self._filters,
         }
-        if self._last:
-            return config | {"deliver_policy": "by_start_sequence", "opt_start_seq": self._last + 1}
+        if self.last:
+            return config | {"deliver_policy": "by_start_sequence", "opt_start_seq": self.last + 1}
         if self._start.new:
             return config | {"deliver_policy": "new"}
         if self._start.at is not None:

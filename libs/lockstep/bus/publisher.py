@@ -46,6 +46,7 @@ class Publisher:
         traceparent: Callable[[], str] = str,
         patience_s: float = 15.0,
         on_doubt: Callable[[], None] = lambda: None,
+        on_event: Callable[[Event], None] = lambda _: None,
     ) -> None:
         """Opens nothing.
 
@@ -57,6 +58,7 @@ class Publisher:
             traceparent: the trace of what is being done.
             patience_s: for one call, until it raises Retry.
             on_doubt: called when an error may mean that a stream is lost; see `streams.StreamKeeper.look`.
+            on_event: called with each event that the stream has.
         """
         self._connection = connection
         self._acks = Acks(connection.client)
@@ -66,6 +68,7 @@ class Publisher:
         self._traceparent = traceparent
         self._patience_s = patience_s
         self._on_doubt = on_doubt
+        self._on_event = on_event
         self._said: dict[str, _Said] = {}
         self._turn = asyncio.Lock()
         self.acknowledged = 0
@@ -104,10 +107,13 @@ class Publisher:
             Retry: NATS did not take some of them in time; sending all of them again is right.
         """
         traceparent = self._traceparent()
+        events = list(events)
         messages = [pack_event(event, self._source, traceparent) for event in events]
         deadline = monotonic() + self._patience_s
         while messages:
             messages = [m for m, answer in await self._attempt(messages, deadline) if isinstance(answer, Retry)]
+        for event in events:
+            self._on_event(event)
 
     async def republish(self) -> int:
         """Says everything anew, after the stream was lost. Returns how many facts that is."""

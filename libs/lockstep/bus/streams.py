@@ -26,6 +26,10 @@ class StreamState(msgspec.Struct, frozen=True, kw_only=True):
     created: str
     first: int
     last: int
+    messages: int = 0
+    bytes: int = 0
+    max_bytes: int = -1
+    """-1: no limit."""
 
 
 async def stream_state(connection: Connection, name: str) -> StreamState | None:
@@ -40,7 +44,15 @@ async def stream_state(connection: Connection, name: str) -> StreamState | None:
         if e.err_code == STREAM_NOT_FOUND:
             return None
         raise
-    return StreamState(created=info["created"], first=info["state"]["first_seq"], last=info["state"]["last_seq"])
+    state = info["state"]
+    return StreamState(
+        created=info["created"],
+        first=state["first_seq"],
+        last=state["last_seq"],
+        messages=state["messages"],
+        bytes=state["bytes"],
+        max_bytes=info["config"].get("max_bytes", -1),
+    )
 
 
 async def ensure(connection: Connection, streams: Sequence[Stream] = STREAMS, *, replicas: int = 1) -> None:
@@ -124,7 +136,8 @@ class StreamKeeper:
         self._connection = connection
         self._on_lost = on_lost
         self._acknowledged = acknowledged
-        self._seen: dict[str, StreamState] = {}
+        self.seen: dict[str, StreamState] = {}
+        """Each stream as it stood at the last look."""
         self._wake = asyncio.Event()
         connection.listeners.append(self.look)
 
@@ -159,9 +172,9 @@ class StreamKeeper:
             if state is None:
                 await ensure(self._connection, [stream])
                 state = await stream_state(self._connection, stream.name)
-            before = self._seen.get(stream.name)
+            before = self.seen.get(stream.name)
             if state is not None:
-                self._seen[stream.name] = state
+                self.seen[stream.name] = state
                 if state.last < told or (before is not None and is_loss(before, state)):
                     log.warning("Stream was lost", stream=stream.name)
                     self._on_lost(stream.name)

@@ -37,6 +37,11 @@ class Mirror:
         """Facts of a lower epoch, or without news."""
         self._watchers: list[_Watcher] = []
 
+    @property
+    def sequence(self) -> int:
+        """The stream's sequence up to which the table is true."""
+        return self._feed.sequence
+
     async def run(self) -> None:
         """Reads the feed, for ever."""
         async with aclosing(self._feed.items()) as items:  # type: ignore[type-var]

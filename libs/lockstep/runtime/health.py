@@ -1,12 +1,11 @@
 """Whether the process lives, whether it is ready, and its metrics, over HTTP."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 
 from aiohttp import web
-from prometheus_client import generate_latest
-from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+from prometheus_client.exposition import choose_encoder
 
 from lockstep.base.clock import monotonic
 from lockstep.base.errors import Fatal
@@ -39,6 +38,15 @@ class Health:
     def observe(self, collect: Callable[[], None]) -> None:
         """Called before metrics are shown, to bring gauges up to date."""
         self._observers.append(collect)
+
+    @contextmanager
+    def observing(self, collect: Callable[[], None]) -> Iterator[None]:
+        """As `observe`, while the context lasts."""
+        self._observers.append(collect)
+        try:
+            yield
+        finally:
+            self._observers.remove(collect)
 
     def dead(self) -> Mapping[str, str]:
         """The tasks that have not said for too long that they live."""
@@ -89,11 +97,13 @@ class Health:
     async def _readyz(self, _: web.Request) -> web.Response:
         return _answer(self.missing())
 
-    async def _metrics(self, _: web.Request) -> web.Response:
+    async def _metrics(self, request: web.Request) -> web.Response:
+        """OpenMetrics, which has exemplars, for who accepts it; else Prometheus' text format 0.0.4."""
         for collect in self._observers:
             collect()
-        body = await asyncio.to_thread(generate_latest, REGISTRY)
-        return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_PLAIN_0_0_4})
+        encode, content_type = choose_encoder(",".join(request.headers.getall("Accept", [])))
+        body = await asyncio.to_thread(encode, REGISTRY)
+        return web.Response(body=body, headers={"Content-Type": content_type})
 
 
 def _answer(faults: Mapping[str, str]) -> web.Response:

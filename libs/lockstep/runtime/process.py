@@ -26,8 +26,9 @@ from lockstep.fleet.mirror import Mirror
 from lockstep.kube import lease
 from lockstep.kube.client import KubeClient
 from lockstep.runtime.embedded import embedded_nats
+from lockstep.runtime.gauges import show_sources, show_streams
 from lockstep.runtime.health import Health
-from lockstep.runtime.metrics import LEADING, RESTARTS, SOURCE_AGE
+from lockstep.runtime.metrics import LEADING, RESTARTS, count_event
 from lockstep.runtime.ports import Leadership, Ports, open_bus, open_kube, open_slurm
 from lockstep.runtime.settings import Settings
 from lockstep.runtime.telemetry import current_traceparent
@@ -90,7 +91,8 @@ class Process:
                 health.need("start", lambda: "")
                 health.need("nats", lambda: "" if connection.up.is_set() else f"away for {connection.away_s():.0f} s")
                 health.need("mirror", lambda: "" if mirror.ready.is_set() else "is being read")
-                health.observe(partial(_show_ages, mirror))
+                health.observe(partial(show_sources, mirror))
+                health.observe(partial(show_streams, self._name, mirror, keeper.seen))
                 for service in services:
                     shared = _Shared(kube, slurm, connection, mirror, keeper)
                     self._start(group, service.name, self._serve(service, shared))
@@ -107,6 +109,8 @@ class Process:
     async def _serve(self, service: Service, shared: "_Shared") -> None:
         """One service: waits until it may act, runs it until it may not, and so on."""
         leadership = self._leadership(service, shared.kube)
+        LEADING.labels(service.name).set(0)
+        RESTARTS.labels(service.name)
         async with asyncio.TaskGroup() as group:
             self._start(group, f"{service.name}-lease", leadership.run())
             attempt = 0
@@ -140,6 +144,7 @@ class Process:
             may_act=lambda: leadership.holds(monotonic()),
             traceparent=current_traceparent,
             on_doubt=shared.keeper.look,
+            on_event=count_event,
         )
         ours = [fact for fact in shared.mirror.table.all() if family_of(fact) == service.family]
         bus.known(ours)
@@ -262,10 +267,3 @@ async def _until_done(work: Callable[[], Awaitable[Any]]) -> Any:
             log.debug("Trying again", error=str(e))
             await asyncio.sleep(backoff(attempt, limit_s=5))
             attempt += 1
-
-
-def _show_ages(mirror: Mirror) -> None:
-    at = now()
-    for (source, of), health in list(mirror.table.sources.items()):
-        if health.complete_as_of is not None:
-            SOURCE_AGE.labels(source, of).set((at - health.complete_as_of).total_seconds())

@@ -10,7 +10,8 @@ from lockstep.drain.handlers import Drains, Statuses
 from lockstep.drain.status import refusal
 from lockstep.kube.errors import KubeError
 from lockstep.runtime import service
-from lockstep.runtime.metrics import HANDLED, QUEUE_DEPTH
+from lockstep.runtime.gauges import Census
+from lockstep.runtime.metrics import HANDLED, QUEUE_DEPTH, observe_leg
 from lockstep.runtime.ports import Ports
 from lockstep.runtime.service import Service
 from lockstep.runtime.site import site_of
@@ -33,6 +34,7 @@ class DrainTasks:
         self._drains = Drains(self._table, site_of(ports.settings), clusters, ports.settings.policy)
         self._statuses = Statuses(self._table)
         self._dirty: set[WorkerKey] = set()
+        self._dirty_since = 0.0
         self._wake = asyncio.Event()
         self._status_wake = asyncio.Event()
 
@@ -64,10 +66,11 @@ class DrainTasks:
         while True:
             await self._wake.wait()
             self._wake.clear()
-            keys, self._dirty = self._dirty, set()
+            (keys, self._dirty), since = (self._dirty, set()), self._dirty_since
             QUEUE_DEPTH.labels("drain").set(len(keys))
             try:
-                await self._publish(keys)
+                if await self._publish(keys):
+                    observe_leg("fact-to-decision", self._ports.clock.monotonic() - since)
                 attempt = 0
             except Retry:
                 HANDLED.labels("drain", "retry").inc(len(keys))
@@ -75,7 +78,8 @@ class DrainTasks:
                 await asyncio.sleep(backoff(attempt, limit_s=5.0))
                 attempt += 1
 
-    async def _publish(self, keys: set[WorkerKey]) -> None:
+    async def _publish(self, keys: set[WorkerKey]) -> int:
+        """How many workers are wanted otherwise than before."""
         wanted = self._drains.look(keys)
         if wanted.events:
             await self._ports.bus.events(wanted.events)
@@ -91,6 +95,7 @@ class DrainTasks:
                 )
         self._status_wake.set()
         HANDLED.labels("drain", "ok").inc(len(keys))
+        return len(wanted.desired)
 
     async def _show(self) -> None:
         """Writes the status of Holds, at a pace of its own: people may read it half a second later."""
@@ -112,6 +117,8 @@ class DrainTasks:
 
     def _mark(self, keys: set[WorkerKey]) -> None:
         if keys:
+            if not self._dirty:
+                self._dirty_since = self._ports.clock.monotonic()
             self._dirty |= keys
             self._wake.set()
 
@@ -125,8 +132,13 @@ async def _every(seconds: float) -> AsyncIterator[int]:
 
 
 async def run(ports: Ports) -> None:
-    """Decide for every worker until cancelled."""
-    await DrainTasks(ports).run()
+    """Decide for every worker until cancelled; the one who decides counts the fleet for the metrics."""
+    census = Census(ports.mirror.table, ports.settings.policy)
+    with ports.health.observing(census.show):
+        try:
+            await DrainTasks(ports).run()
+        finally:
+            census.forget()
 
 
 SERVICE = Service(name="drain", family="drain", run=run)

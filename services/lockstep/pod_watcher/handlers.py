@@ -20,7 +20,7 @@ from lockstep.kube.port import Delta, KubeApi
 from lockstep.kube.wire import Hold, Node, Pod
 from lockstep.pod_watcher.decide import News, hold_fact, is_echo, news, node_fact, pod_fact
 from lockstep.pod_watcher.model import reading_of, selector_of
-from lockstep.runtime.metrics import LEG
+from lockstep.runtime.metrics import observe_leg
 from lockstep.runtime.settings import Settings
 from lockstep.runtime.telemetry import Outage, span
 
@@ -218,13 +218,14 @@ class PodWatcher:
         try:
             with self._spanned(notes, told):
                 await self._out.facts([fact for each in told.values() for fact in each.facts])
+                now = clock.now()
+                for key, note in notes.items():
+                    if told[key].facts:
+                        observe_leg("read-to-fact", (now - note.at).total_seconds())
         except Retry:
             self._pending = notes | self._pending
             raise
-        now = clock.now()
         for key, note in notes.items():
-            if told[key].facts:
-                LEG.labels("read-to-fact").observe((now - note.at).total_seconds())
             if note.fact is None:
                 self._known.pop(key, None)
             else:

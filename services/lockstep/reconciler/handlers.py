@@ -31,6 +31,7 @@ from lockstep.reconciler.model import (
     Unprotect,
     WorkerAction,
 )
+from lockstep.reconciler.tally import counted
 from lockstep.reconciler.turns import Turns
 from lockstep.slurm import reasons, states
 from lockstep.slurm.errors import SlurmError, Unreachable
@@ -144,7 +145,7 @@ class Reconciler:
                 self._check_lease()
                 revision = self._table.nodes[name].revision if name in self._table.nodes else ""
                 try:
-                    await self._hands.carry_out_on_node(action)
+                    await counted(action, self._hands.carry_out_on_node(action))
                 except NotFound:
                     continue
                 except KubeError as error:
@@ -193,7 +194,7 @@ class Reconciler:
         self._check_lease()
         what = f"{type(action).__name__} {worker.cluster}/{worker.name}"
         try:
-            return await self._hands.carry_out(worker, action)
+            return await counted(action, self._hands.carry_out(worker, action))
         except Conflict as error:
             raise Retry(f"{what}: {error}", after_s=0.05) from error
         except Unreachable as error:

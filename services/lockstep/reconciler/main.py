@@ -19,9 +19,10 @@ from lockstep.kube import keys
 from lockstep.kube.errors import KubeError
 from lockstep.reconciler.handlers import Reconciler
 from lockstep.reconciler.hands import Hands
+from lockstep.reconciler.tally import seen
 from lockstep.reconciler.writer import SlurmWriter
 from lockstep.runtime import service
-from lockstep.runtime.metrics import HANDLED, LEG, QUEUE_DEPTH
+from lockstep.runtime.metrics import HANDLED, QUEUE_DEPTH, observe_leg
 from lockstep.runtime.ports import Ports
 from lockstep.runtime.service import Service
 from lockstep.runtime.settings import ClusterSettings
@@ -95,10 +96,11 @@ class ReconcilerTasks:
         started = clock.monotonic()
         with span("reconcile", parent=self._ports.mirror.trace_of(key), attributes={"lockstep.worker": "/".join(key)}):
             done = await self._reconciler.look(key)
+            took = clock.monotonic() - started
+            if done:
+                observe_leg("decision-to-write", took)
         (self._waiting.add if self._reconciler.waits_for_a_read(key) else self._waiting.discard)(key)
         if done:
-            took = clock.monotonic() - started
-            LEG.labels("decision-to-write").observe(took)
             self._ports.log.info(
                 "Wrote",
                 worker="/".join(key),
@@ -179,7 +181,12 @@ def _guarded(cluster: ClusterSettings) -> dict[str, str]:
 
 async def run(ports: Ports) -> None:
     """Write for every worker until cancelled."""
-    await ReconcilerTasks(ports).run()
+    look = seen(ports.mirror.table)
+    ports.mirror.on_change.append(look)
+    try:
+        await ReconcilerTasks(ports).run()
+    finally:
+        ports.mirror.on_change.remove(look)
 
 
 SERVICE = Service(name="reconciler", family="reconciler", run=run)

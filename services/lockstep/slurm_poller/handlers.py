@@ -16,7 +16,7 @@ from lockstep.bus.publisher import Publisher
 from lockstep.contracts.events import Event, SourceBack, SourceLost
 from lockstep.contracts.facts import Fact, SlurmJob, SlurmNode, SlurmReservation, SourceHealth
 from lockstep.contracts.policy import Policy
-from lockstep.runtime.metrics import LEG
+from lockstep.runtime.metrics import POLL, POLL_INTERVAL, observe_leg
 from lockstep.runtime.settings import PollSettings
 from lockstep.runtime.telemetry import span
 from lockstep.slurm.errors import SlurmError
@@ -69,6 +69,7 @@ class ClusterPoller:
         `trace_of` gives the trace of the write of ours that a node shows, if it shows one; `ref_of` where a worker is.
         """
         known = list(known)
+        self._cluster = cluster
         self._slurm = slurm
         self._out = out
         self._poll = poll
@@ -120,6 +121,7 @@ class ClusterPoller:
         except Retry as e:
             self._since, self._jobs_since = 0, 0
             return e.after_s or 1.0
+        POLL.labels(self._cluster).observe(self._cost_s)
         if failures:
             first_s, limit_s = self._poll.min_interval_s, self._poll.max_interval_s
             return backoff(failures - 1, first_s=first_s, limit_s=limit_s, jitter=self._random)
@@ -127,6 +129,7 @@ class ClusterPoller:
         self._pace = self._pace.after(self._cost_s, now - self._paid_at, draining=self._is_draining)
         self._paid_at = now
         self._interval_s = self._pace.wait_s(draining=self._is_draining)
+        POLL_INTERVAL.labels(self._cluster).set(self._interval_s)
         return self._pace.wait_s(draining=self._is_draining, took_s=now - began)
 
     async def _read_all(self) -> int:
@@ -152,7 +155,8 @@ class ClusterPoller:
                 return await self._failed(self._node_source, f"{len(told.gone)} nodes are missing at once", at)
             with self._spanned(told.changed):
                 await self._out.facts([*told.changed, *told.gone])
-            self._measure(told, at)
+                if told.changed or told.gone:
+                    observe_leg("read-to-fact", (clock.now() - at).total_seconds())
             self._is_doubtful, self._since = False, answer.last_update
             self._full_at = clock.monotonic() if full else self._full_at
         if self._is_first:
@@ -226,10 +230,6 @@ class ClusterPoller:
             self._events.append(told.event)
         if told.health is not None:
             await self._out.fact(told.health)
-
-    def _measure(self, told: Difference[SlurmNode], at: datetime) -> None:
-        if told.changed or told.gone:
-            LEG.labels("read-to-fact").observe((clock.now() - at).total_seconds())
 
     def _spanned(self, changed: Sequence[SlurmNode]) -> AbstractContextManager[object]:
         """A change that shows a write of ours belongs to the flow of that write; any other begins one."""
