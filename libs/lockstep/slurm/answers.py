@@ -44,7 +44,7 @@ def check(answer: Answer, kind: type[R]) -> R | None:
     if answer.status in {401, 403, 511}:
         raise Denied(f"slurmrestd does not accept who asks (HTTP {answer.status}){_words(answer)}")
     if answer.status in {429, 503}:
-        raise Busy(f"slurmrestd is busy (HTTP {answer.status})", after_s=answer.retry_after_s)
+        raise Busy(f"slurmrestd is busy (HTTP {answer.status})", after_s=answer.retry_after_s, status=answer.status)
     if "json" not in answer.content_type.lower():
         raise _without_json(answer)
     try:

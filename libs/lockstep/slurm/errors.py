@@ -36,8 +36,10 @@ class Unreachable(SlurmError, Retry):
 class Busy(SlurmError, Retry):
     """Slurm asks to come back later, after `after_s` seconds where it says so. Nothing was changed."""
 
-    def __init__(self, why: str, *, after_s: float | None = None) -> None:
+    def __init__(self, why: str, *, after_s: float | None = None, status: int = 0) -> None:
+        """`status` is HTTP's where that alone says so, else 0."""
         super().__init__(one_line(why, limit=TEXT_MAX), after_s=after_s)
+        self.status = status
 
 
 class Denied(SlurmError, Retry):

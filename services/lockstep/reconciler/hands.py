@@ -1,6 +1,7 @@
 """Carries one action out, and says what to remember and to publish of it."""
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import assert_never
 
 import msgspec
@@ -38,6 +39,7 @@ from lockstep.reconciler.model import (
     WorkerAction,
 )
 from lockstep.reconciler.writer import SlurmWriter
+from lockstep.slurm import again
 from lockstep.slurm.errors import Refused
 from lockstep.slurm.port import SlurmApi
 
@@ -107,7 +109,7 @@ class Hands:
 
     async def _read_once_more(self, worker: Worker, action: Unprotect) -> str:
         """Before a pod may be taken, both sides again, directly. Returns the version of the pod that was read."""
-        node = await self._slurm[worker.cluster].node(worker.name)
+        node = await again.read(partial(self._slurm[worker.cluster].node, worker.name))
         why_not = why_not_let_go(node, self._policy)
         if why_not:
             raise Retry(f"not to be let go after all: {why_not}", after_s=0.5)

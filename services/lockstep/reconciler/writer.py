@@ -7,13 +7,14 @@ each batch reads its nodes right before the write, and leaves alone what changed
 import asyncio
 from collections.abc import Iterable
 from datetime import datetime
+from functools import partial
 from typing import NamedTuple
 
 from lockstep.base import clock
 from lockstep.base.errors import Retry
 from lockstep.contracts.facts import SlurmNode
 from lockstep.fleet.holds import is_foreign
-from lockstep.slurm import states
+from lockstep.slurm import again, states
 from lockstep.slurm.errors import NoSuchNode, SlurmError
 from lockstep.slurm.port import Outcome, SlurmApi
 
@@ -103,21 +104,22 @@ class SlurmWriter:
 
     async def _read(self, names: set[str]) -> dict[str, SlurmNode]:
         if len(names) > SINGLE_READS:
-            listed = await self._slurm.nodes()
+            listed = await again.read(self._slurm.nodes)
             return {node.name: node for node in listed.nodes if node.name in names} if listed else {}
         each = await asyncio.gather(*(self._one(name) for name in names))
         return {node.name: node for node in each if node is not None}
 
     async def _one(self, name: str) -> SlurmNode | None:
         try:
-            return await self._slurm.node(name)
+            return await again.read(partial(self._slurm.node, name))
         except NoSuchNode:
             return None
 
     async def _post(self, words: str | None, group: list[_Wish]) -> None:
         names = [wish.name for wish in group]
+        post = partial(self._slurm.undrain, names) if words is None else partial(self._slurm.drain, names, words)
         try:
-            outcome: Outcome = await (self._slurm.undrain(names) if words is None else self._slurm.drain(names, words))
+            outcome: Outcome = await again.write(post)
         except SlurmError as error:
             _fail(group, error)
             return

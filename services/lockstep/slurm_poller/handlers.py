@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
+from functools import partial
 from random import Random
 from typing import NoReturn, TypeVar
 
@@ -19,6 +20,7 @@ from lockstep.contracts.policy import Policy
 from lockstep.runtime.metrics import POLL, POLL_INTERVAL, observe_leg
 from lockstep.runtime.settings import PollSettings
 from lockstep.runtime.telemetry import span
+from lockstep.slurm import again
 from lockstep.slurm.errors import SlurmError
 from lockstep.slurm.port import SlurmApi
 from lockstep.slurm_poller.decide import (
@@ -143,7 +145,7 @@ class ClusterPoller:
         at = clock.now()
         full = self._is_doubtful or self._full_at is None or clock.monotonic() - self._full_at >= FULL_EVERY_S
         try:
-            answer = await self._call(self._slurm.nodes(since=0 if full else self._since))
+            answer = await self._call(partial(self._slurm.nodes, since=0 if full else self._since))
         except (SlurmError, TimeoutError) as e:
             return await self._failed(self._node_source, _text(e), at)
         told = Difference[SlurmNode]([], [])
@@ -178,7 +180,7 @@ class ClusterPoller:
             await self._tell(self._jobs, [], at)
             return 0
         try:
-            answer = await self._call(self._slurm.jobs(since=self._jobs_since))
+            answer = await self._call(partial(self._slurm.jobs, since=self._jobs_since))
         except (SlurmError, TimeoutError) as e:
             return await self._failed(self._job_source, _text(e), at)
         if answer is not None:
@@ -192,18 +194,18 @@ class ClusterPoller:
             return 0
         self._reservations_due = clock.monotonic() + RESERVATIONS_EVERY_S
         try:
-            answer = await self._call(self._slurm.reservations())
+            answer = await self._call(self._slurm.reservations)
         except (SlurmError, TimeoutError) as e:
             await self._failed(self._reservation_source, _text(e), at)
             return 0
         await self._tell(self._reservations, with_nodes(answer), at)
         return await self._succeeded(self._reservation_source, at, interval_s=RESERVATIONS_EVERY_S)
 
-    async def _call(self, reading: Awaitable[T]) -> T:
+    async def _call(self, ask: Callable[[], Awaitable[T]]) -> T:
         began = clock.monotonic()
         try:
             async with asyncio.timeout(READ_WITHIN_S):
-                return await reading
+                return await again.read(ask)
         finally:
             self._cost_s += clock.monotonic() - began
 

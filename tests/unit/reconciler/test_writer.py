@@ -9,25 +9,31 @@ import pytest
 from lockstep.base.errors import Retry
 from lockstep.contracts.facts import SlurmNode
 from lockstep.reconciler.writer import SlurmWriter
-from lockstep.slurm.errors import Refused, Unreachable
+from lockstep.slurm.errors import Busy, Refused, Unreachable
 from lockstep.slurm.port import NodeList, Outcome
 from tests.builders import OURS, a_slurm_node
 
 
 class Recorder:
-    """A Slurm that shows these nodes and remembers what is written; an answer may be lost or a name refused."""
+    """A Slurm that shows these nodes and remembers what is written.
 
-    def __init__(self, *nodes: SlurmNode, lost: bool = False, refused: str = "") -> None:
+    An answer may be lost, a name refused, or (`turns`) each first, third… request fail.
+    """
+
+    def __init__(self, *nodes: SlurmNode, lost: bool = False, refused: str = "", turns: bool = False) -> None:
         self._nodes = {node.name: node for node in nodes}
-        self._lost, self._refused = lost, refused
+        self._lost, self._refused, self._turns = lost, refused, turns
+        self._asked = 0
         self.posts: list[tuple[str, tuple[str, ...]]] = []
 
     async def node(self, name: str) -> SlurmNode:
         """One node."""
+        self._take_turns()
         return self._nodes[name]
 
     async def nodes(self, *, since: int = 0) -> NodeList:
         """All nodes."""
+        self._take_turns()
         return NodeList(nodes=list(self._nodes.values()), last_update=1)
 
     async def drain(self, names: list[str], reason: str) -> Outcome:
@@ -38,7 +44,13 @@ class Recorder:
         """Remembers the UNDRAIN."""
         return self._post("UNDRAIN", names)
 
+    def _take_turns(self) -> None:
+        self._asked += 1
+        if self._turns and self._asked % 2:
+            raise Busy("slurmrestd is busy", status=503)
+
     def _post(self, what: str, names: list[str]) -> Outcome:
+        self._take_turns()
         self.posts.append((what, tuple(sorted(names))))
         if self._lost:
             raise Unreachable("no answer")
@@ -138,6 +150,16 @@ async def test_a_lost_answer_is_told_to_each_that_waited() -> None:
             await writer.drain("gpu-1", OURS)
 
     assert len(slurm.posts) == 1
+
+
+async def test_every_second_request_may_fail() -> None:
+    """A good slurmrestd and a broken one take turns: the reading and the refused write are both said once more."""
+    slurm = Recorder(a_slurm_node("IDLE", name="gpu-1"), turns=True)
+    async with writing(slurm) as writer:
+        answer = await writer.drain("gpu-1", OURS)
+
+    assert answer.wrote
+    assert slurm.posts == [(OURS, ("gpu-1",))]
 
 
 async def test_whoever_waits_when_the_writer_ends_is_told() -> None:

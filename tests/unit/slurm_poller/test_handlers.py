@@ -26,7 +26,7 @@ from lockstep.fleet.pairing import Site, pair
 from lockstep.runtime.settings import PollSettings
 from lockstep.runtime.telemetry import KEYS
 from lockstep.slurm import states
-from lockstep.slurm.errors import Refused, SlurmError, Unreachable
+from lockstep.slurm.errors import Busy, Refused, SlurmError, Unreachable
 from lockstep.slurm.port import JobList, NodeList, SlurmApi
 from lockstep.slurm_poller import handlers
 from lockstep.slurm_poller.handlers import ClusterPoller
@@ -93,6 +93,7 @@ class Slurm:
         self.error: SlurmError | None = None
         self.jobs_error: SlurmError | None = None
         self.hangs = False
+        self.takes_turns = False
 
     def now(self, *nodes: SlurmNode) -> None:
         """From now on these are the nodes."""
@@ -117,6 +118,8 @@ class Slurm:
         self.asked.append((what, since))
         if self.hangs:
             await asyncio.sleep(60)
+        if self.takes_turns and len(self.asked) % 2:
+            raise Busy("slurmrestd is busy", status=503)
         if error is not None:
             raise error
 
@@ -263,6 +266,17 @@ async def test_an_outage_is_two_events_and_two_lines() -> None:
     assert {key for line in logs for key in line} - {"log_level"} <= KEYS
     assert max(waits) <= POLL.max_interval_s
     assert waits[0] <= POLL.min_interval_s < waits[-1]
+
+
+async def test_every_second_request_may_fail() -> None:
+    """A good slurmrestd and a broken one take turns behind one address: each reading is whole, and nobody is told."""
+    scene = Scene(a_node("a", "MIXED+DRAIN"))
+    scene.slurm.takes_turns = True
+    await scene.cycle(10)
+
+    assert scene.news().count("beat slurm.node") == 10
+    assert {source.last_error for source in scene.bus.table.sources.values()} == {""}
+    assert scene.bus.happened == []
 
 
 async def test_what_the_outage_says_is_no_heartbeat() -> None:
