@@ -11,6 +11,7 @@ import pytest
 from tests.lab import build, packages, paths, ports
 from tests.lab.faults import Faults
 from tests.lab.kube import Kube
+from tests.lab.lockstep import install
 from tests.lab.pki import Pki
 from tests.lab.processes import Processes
 from tests.lab.progress import wait_for
@@ -42,15 +43,10 @@ class ControlPlane:
     def up(self) -> None:
         """Start it and install what a site's administrator installs."""
         self.kube.up(0, hollow=True)
-        for file in sorted((paths.CHECKOUT / "deploy").glob("crds/*.yaml")):
-            self.kube.apply(file.read_text())
-        self.kube.kubectl("wait", "--for=condition=Established", "crd/holds.lockstep.sh", "--timeout=30s")
-        for file in sorted((paths.CHECKOUT / "deploy").glob("policies/*.yaml")):
-            self.kube.apply(file.read_text())
+        install(self.kube)
         meta = {"name": "lockstep-exam"}
         role = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": meta, "rules": RULES}
         self.kube.apply(role)
-        self.kube.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "slurm"}})
         self.kube.apply({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "nobody"}})
         self.kube.kubectl("-n", "slurm", "wait", "--for=create", "serviceaccount/default", "--timeout=30s")
 

@@ -18,13 +18,18 @@ from typing import TYPE_CHECKING, Any
 from . import paths, ports
 from .processes import CLEAN_ENV
 from .progress import wait_for
+from .rest import ApiError
 
 if TYPE_CHECKING:
+    from .kube import Kube
     from .lab import Lab
 
 SERVICES = ("pod-watcher", "slurm-poller", "drain", "reconciler")
 HEALTH = 18480
 BIN = paths.CHECKOUT / ".venv" / "bin"
+OWNER = "lockstep.sh/owner"
+"""The annotation that the admission policy writes."""
+DEPLOY = paths.CHECKOUT / "deploy"
 
 
 class Lockstep:
@@ -89,22 +94,8 @@ class Lockstep:
         return f"{self._prefix}-{service}"
 
     def install(self) -> None:
-        """The custom resource and the admission policies, as a site's administrator applies them."""
-        kube = self._lab.kube
-        for file in sorted((paths.CHECKOUT / "deploy").glob("crds/*.yaml")):
-            kube.apply(file.read_text())
-        kube.kubectl("wait", "--for=condition=Established", "crd/holds.lockstep.sh", "--timeout=30s")
-        for file in sorted((paths.CHECKOUT / "deploy").glob("policies/*.yaml")):
-            kube.apply(file.read_text())
-        kube.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "slurm"}})
-        wait_for("Holds can be created", self._takes_holds, 60)
-
-    def _takes_holds(self) -> bool:
-        """Whether the API server's admission knows the new kind: it learns of one some seconds after the CRD."""
-        spec = {"workers": {"names": ["nobody"]}, "reason": "trial"}
-        trial = {"apiVersion": "lockstep.sh/v1alpha1", "kind": "Hold", "metadata": {"name": "trial"}, "spec": spec}
-        arguments = ("create", "--dry-run=server", "-n", "slurm", "-o", "name", "-f", "-")
-        return "trial" in self._lab.kube.kubectl(*arguments, input=json.dumps(trial), check=False)
+        """What `install` says, on the lab."""
+        install(self._lab.kube)
 
     def up(self, timeout_s: float = 60) -> None:
         """Start what is not running and wait until all of it is ready; what another shape left running is ended.
@@ -186,6 +177,29 @@ class Lockstep:
         """The log of one process, line by line, from where `log_end` was `since`."""
         lines = self._processes.log(name or self.names[0]).read_bytes()[since:].decode().splitlines()
         return [json.loads(line) for line in lines if line.startswith("{") and line.endswith("}")]
+
+
+def install(kube: "Kube") -> None:
+    """The custom resource and the admission policies, as a site's administrator applies them, and a namespace.
+
+    Returns when Holds can be created and get their owner: an API server serves a new kind some seconds later, its
+    policies are in force some time later still, and until they know the kind they answer with 503.
+    """
+    for file in [*sorted(DEPLOY.glob("crds/*.yaml")), *sorted(DEPLOY.glob("policies/*.yaml"))]:
+        kube.apply(file.read_text())
+    kube.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "slurm"}})
+    spec = {"workers": {"names": ["nobody"]}, "reason": "trial"}
+    trial = {"apiVersion": "lockstep.sh/v1alpha1", "kind": "Hold", "metadata": {"name": "trial"}, "spec": spec}
+    holds = "/apis/lockstep.sh/v1alpha1/namespaces/slurm/holds?dryRun=All"
+
+    def takes_holds() -> bool:
+        try:
+            created = kube.request("POST", holds, trial)
+        except ApiError:
+            return False
+        return OWNER in created["metadata"].get("annotations", {})
+
+    wait_for("Holds can be created", takes_holds, 60)
 
 
 def _ready(port: int) -> bool:
