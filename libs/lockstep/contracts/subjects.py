@@ -10,6 +10,8 @@ from lockstep.contracts.facts import Fact
 from lockstep.contracts.requests import Request
 
 ROOT = "lockstep"
+REPLAY_OF = "lockstep-replay-of"
+"""Header of a replay: the subject that the message came with."""
 _PLAIN = re.compile(r"[A-Za-z0-9-]").fullmatch
 
 
@@ -107,6 +109,15 @@ def request_subject(request: Request, user: str) -> str:
 def dead_subject(reader: str, subject: str) -> str:
     """`lockstep.dead.<reader>.<the message's own subject>`: what a reader could not handle."""
     return f"{ROOT}.dead.{token(reader)}.{subject}"
+
+
+def replay_subject(reader: str) -> str:
+    """`lockstep.replay.<reader>`: where a reader without a stream of its own is asked to handle a message again.
+
+    Body and headers are the message's own, `lockstep-replay-of` is its subject. The answer is `ok` once it is done, or
+    the error in one line. No stream keeps it: somebody must be there.
+    """
+    return f"{ROOT}.replay.{token(reader)}"
 
 
 def facts_of(kind: type[Fact], scope: str = "") -> str:
