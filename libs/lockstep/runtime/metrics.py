@@ -7,7 +7,8 @@ from opentelemetry import trace
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, disable_created_metrics
 
-from lockstep.contracts.events import EVENT_TYPES, Event
+from lockstep.contracts.events import EVENT_TYPES, Event, RequestAccepted, RequestRefused
+from lockstep.contracts.requests import REQUEST_TYPES
 from lockstep.contracts.subjects import tag_of
 
 disable_created_metrics()  # type: ignore[no-untyped-call]  # they double what is stored, and nobody asks for them
@@ -49,6 +50,13 @@ RESTARTS = Counter(
 )
 EVENTS = Counter(
     "lockstep_events", "Events published, by type; the stream has acknowledged them", ["type"], registry=REGISTRY
+)
+REQUESTS = Counter(
+    "lockstep_requests",
+    "Requests of others that were answered, by verb (other: one that this version does not know) and answer: accepted,"
+    " refused",
+    ["verb", "answer"],
+    registry=REGISTRY,
 )
 WRITES = Counter(
     "lockstep_writes",
@@ -141,13 +149,22 @@ PODS = Gauge(
     registry=REGISTRY,
 )
 
-for kind in EVENT_TYPES:
-    EVENTS.labels(tag_of(kind))
+_OTHER = "other"
+_VERBS = frozenset(tag_of(kind).rpartition(".")[0] for kind in REQUEST_TYPES)
+
+for _kind in EVENT_TYPES:
+    EVENTS.labels(tag_of(_kind))
+for _verb in [*_VERBS, _OTHER]:
+    REQUESTS.labels(_verb, "accepted")
+    REQUESTS.labels(_verb, "refused")
 
 
 def count_event(event: Event) -> None:
-    """Counts an event that the stream has acknowledged."""
+    """Counts an event that the stream has acknowledged, and the request that it answers."""
     EVENTS.labels(tag_of(type(event))).inc()
+    if isinstance(event, RequestAccepted | RequestRefused):
+        verb = event.verb if event.verb in _VERBS else _OTHER
+        REQUESTS.labels(verb, "accepted" if isinstance(event, RequestAccepted) else "refused").inc()
 
 
 def observe_leg(leg: str, seconds: float, *, traceparent: str = "") -> None:

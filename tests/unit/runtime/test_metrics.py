@@ -6,7 +6,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
-from lockstep.contracts.events import EVENT_TYPES, SourceBack
+from lockstep.contracts.events import EVENT_TYPES, RequestAccepted, RequestRefused, SourceBack
 from lockstep.contracts.subjects import tag_of
 from lockstep.runtime import metrics
 from lockstep.runtime.health import Health
@@ -88,3 +88,15 @@ def test_an_event_is_counted_by_its_type() -> None:
     metrics.count_event(SourceBack(id="1", at=NOW, source="kube", of="_site"))
 
     assert series._value.get() == before + 1
+
+
+def test_an_answered_request_is_counted_by_its_verb() -> None:
+    """A verb that nobody here knows comes from outside and is no label."""
+    said = [("hold", "accepted"), ("release", "refused"), ("other", "refused")]
+    before = [metrics.REQUESTS.labels(*labels)._value.get() for labels in said]
+    request = {"id": "1", "at": NOW, "cluster": "main", "request": "r-1", "by": "ops"}
+    metrics.count_event(RequestAccepted(verb="hold", **request))  # type: ignore[arg-type]
+    metrics.count_event(RequestRefused(verb="release", fault="no", **request))  # type: ignore[arg-type]
+    metrics.count_event(RequestRefused(verb="rm -rf", fault="no", **request))  # type: ignore[arg-type]
+
+    assert [metrics.REQUESTS.labels(*labels)._value.get() for labels in said] == [count + 1 for count in before]
