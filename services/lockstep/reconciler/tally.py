@@ -1,7 +1,7 @@
 """Counts the reconciler's writes by what came of them, and times those to Slurm until a reading shows them."""
 
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import TypeVar, get_args
 
 from lockstep.base import clock
 from lockstep.base.errors import Retry
@@ -9,12 +9,23 @@ from lockstep.contracts.facts import Fact, SlurmNode, worker_key
 from lockstep.fleet.facts import FactTable
 from lockstep.kube import errors as kube
 from lockstep.reconciler.hands import Done
-from lockstep.reconciler.model import DrainNode, NodeAction, UndrainNode, WorkerAction
+from lockstep.reconciler.model import Action, DrainNode, NodeAction, UndrainNode, WorkerAction
 from lockstep.runtime.metrics import WRITES, observe_leg
 from lockstep.slurm import errors as slurm
 from lockstep.slurm import reasons, states
 
+ANSWERS = ("ok", "conflict", "busy", "refused", "unanswered")
+
 T = TypeVar("T")
+
+
+def _name(kind: type[Action]) -> str:
+    return str(kind.__struct_config__.tag)
+
+
+for _action in (*get_args(WorkerAction), *get_args(NodeAction)):
+    for _said in ANSWERS:
+        WRITES.labels(_name(_action), _said)
 
 
 async def counted(action: WorkerAction | NodeAction, work: Awaitable[T]) -> T:
@@ -22,7 +33,7 @@ async def counted(action: WorkerAction | NodeAction, work: Awaitable[T]) -> T:
 
     One to Slurm is a leg as well, from our wish to Slurm's answer.
     """
-    write, began = str(type(action).__struct_config__.tag), clock.monotonic()
+    write, began = _name(type(action)), clock.monotonic()
     try:
         done = await work
     except (kube.KubeError, slurm.SlurmError, Retry) as error:
