@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := libs services tests
 
-.PHONY: help demo test check lint types imports unit lab down bench fmt
+.PHONY: help demo test check lint types imports unit lab down bench docs fmt
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  \033[1m%-8s\033[0m %s\n", $$1, $$2}'
 
@@ -38,6 +38,9 @@ down: $(VENV)/.done ## End the lab and all that runs on it; leaves nothing behin
 
 bench: $(VENV)/.done ## Measure on 1,000 real slurmds; writes docs/bench/
 	@$(BIN)/python -m tests.bench
+
+docs: $(VENV)/.done ## Write the page of metrics and the dashboards anew
+	@$(BIN)/python -m tests.observability
 
 fmt: $(VENV)/.done ## Format and mend what can be mended
 	@$(BIN)/ruff check --fix --quiet $(SOURCES) || true

@@ -20,6 +20,7 @@ from .kube import CONTROL_PLANE, Kube
 from .nats import Nats
 from .processes import Processes
 from .progress import say, step, together
+from .prometheus import Prometheus
 from .rootfs import mounts_below, slurm_rootfs, unmount_below
 from .slurm import Slurm
 from .workers import Workers
@@ -66,6 +67,8 @@ class Lab:
         self.workers = Workers(self.kube, self.slurm)
         """Worker pods; only real kubelets run them."""
         self.nats = Nats(self.processes)
+        self.prometheus = Prometheus(self.processes)
+        """Not part of `up`; whoever wants it starts it."""
         self.fail = Faults(self.processes, self.kube, self.nodes)
 
     @classmethod

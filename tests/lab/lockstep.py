@@ -89,6 +89,11 @@ class Lockstep:
             else [[BIN / "lockstep", "standalone"]]
         )
 
+    @property
+    def addresses(self) -> list[str]:
+        """Where each of them serves health and metrics."""
+        return [f"{ports.LOOPBACK}:{self._first_port + index}" for index in range(len(self.names))]
+
     def process(self, service: str) -> str:
         """The name of a service's own process."""
         return f"{self._prefix}-{service}"

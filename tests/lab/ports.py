@@ -29,6 +29,8 @@ DNS = 10053
 DNS_HEALTH = 10054
 NATS = 14222
 NATS_MONITOR = 18222
+PROMETHEUS = 19090
+"""Only while somebody wants it."""
 
 
 def node_address(number: int) -> str:

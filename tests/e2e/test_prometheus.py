@@ -1,0 +1,73 @@
+"""A real Prometheus watches Lockstep on the lab: what it counts is what the fleet does."""
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from tests.e2e.site import WORKERS, Site, eventually
+from tests.lab.lab import Lab
+from tests.lab.lockstep import Lockstep
+from tests.lab.prometheus import Prometheus
+from tests.observability.__main__ import DASHBOARDS
+
+NOWHERE = {"tracing": {"endpoint": "http://127.0.0.1:9"}}
+"""Flows are sampled, so that there are exemplars; where the traces go does not matter here."""
+RARE = "> 0"
+"""A query that ends so shows nothing while nothing of that kind happened."""
+
+
+@pytest.fixture(name="traced")
+def _traced(lab: Lab, running: Lockstep) -> Iterator[Lockstep]:
+    """Lockstep with its flows sampled."""
+    running.stop()
+    traced = Lockstep(lab, separate=True, settings=NOWHERE)
+    traced.up()
+    yield traced
+    traced.stop()
+    running.up()
+
+
+@pytest.fixture(name="prometheus")
+def _prometheus(lab: Lab, traced: Lockstep) -> Iterator[Prometheus]:
+    """One that scrapes every service."""
+    lab.prometheus.up(traced.addresses)
+    yield lab.prometheus
+    lab.prometheus.stop()
+
+
+def test_prometheus_counts_what_the_fleet_does(traced: Lockstep, prometheus: Prometheus, site: Site) -> None:
+    """Every service is scraped, each worker is counted once, and a cordon shows with the trace of its flow."""
+    began = time.time()
+    eventually("all targets are up", lambda: set(prometheus.targets().values()) == {"up"})
+    assert len(prometheus.targets()) == len(traced.names)
+    eventually("the fleet", lambda: prometheus.value("sum(lockstep_workers)") == len(WORKERS))
+    eventually("leaders", lambda: prometheus.value("sum(lockstep_leading)") == len(traced.names))
+    assert prometheus.value('sum(lockstep_pods{protection="protected"})') == len(WORKERS)
+
+    host = site.cordon("gpu-1")
+    eventually("a worker is drained", lambda: prometheus.value('sum(lockstep_workers{phase="drained"})') == 1)
+    eventually("proven drained", lambda: prometheus.value('sum(lockstep_drains{progress="drained"})') == 1)
+    assert prometheus.value("sum(lockstep_workers)") == len(WORKERS)
+    assert prometheus.value('sum(lockstep_holds{class="cordon"})') == 1
+    site.kubectl("uncordon", host)
+    eventually("no drain", lambda: prometheus.value("sum(lockstep_drains)") == 0)
+
+    seen = prometheus.exemplars("lockstep_leg_seconds_bucket", began, time.time())
+    assert seen
+    assert all(len(each["trace_id"]) == 32 for each in seen)
+    firing = {name for name, state in prometheus.alerts().items() if state == "firing"}
+    assert firing == set()
+
+    silent = [
+        query.expr
+        for dashboard in DASHBOARDS.values()
+        for query in dashboard.queries()
+        if not query.expr.endswith(RARE) and not prometheus.query(filled_in(query.expr))
+    ]
+    assert silent == []
+
+
+def filled_in(expression: str) -> str:
+    """A panel's query with Grafana's variables filled in."""
+    return expression.replace("$__rate_interval", "5m").replace("$cluster", ".*")
