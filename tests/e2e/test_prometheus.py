@@ -1,10 +1,10 @@
 """A real Prometheus watches Lockstep on the lab: what it counts is what the fleet does."""
 
-import time
 from collections.abc import Iterator
 
 import pytest
 
+from lockstep.base import clock
 from tests.e2e.site import WORKERS, Site, eventually
 from tests.lab.lab import Lab
 from tests.lab.lockstep import Lockstep
@@ -38,7 +38,7 @@ def _prometheus(lab: Lab, traced: Lockstep) -> Iterator[Prometheus]:
 
 def test_prometheus_counts_what_the_fleet_does(traced: Lockstep, prometheus: Prometheus, site: Site) -> None:
     """Every service is scraped, each worker is counted once, and a cordon shows with the trace of its flow."""
-    began = time.time()
+    began = clock.now().timestamp()
     eventually("all targets are up", lambda: set(prometheus.targets().values()) == {"up"})
     assert len(prometheus.targets()) == len(traced.names)
     eventually("the fleet", lambda: prometheus.value("sum(lockstep_workers)") == len(WORKERS))
@@ -53,7 +53,7 @@ def test_prometheus_counts_what_the_fleet_does(traced: Lockstep, prometheus: Pro
     site.kubectl("uncordon", host)
     eventually("no drain", lambda: prometheus.value("sum(lockstep_drains)") == 0)
 
-    seen = prometheus.exemplars("lockstep_leg_seconds_bucket", began, time.time())
+    seen = prometheus.exemplars("lockstep_leg_seconds_bucket", began, clock.now().timestamp())
     assert seen
     assert all(len(each["trace_id"]) == 32 for each in seen)
     firing = {name for name, state in prometheus.alerts().items() if state == "firing"}
