@@ -5,9 +5,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := libs services tests
 
-.PHONY: help demo test check lint types imports unit lab down bench docs fmt
+.PHONY: help demo test check lint types imports unit lab down bench docs contracts fmt
 help: ## Show this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  \033[1m%-8s\033[0m %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  \033[1m%-9s\033[0m %s\n", $$1, $$2}'
 
 demo: $(VENV)/.done ## Start real Kubernetes, Slurm and Lockstep, and play a short tour (first run 12 to 15 minutes)
 	@$(BIN)/python -m tests.lab.demo
@@ -41,6 +41,9 @@ bench: $(VENV)/.done ## Measure on 1,000 real slurmds; writes docs/bench/
 
 docs: $(VENV)/.done ## Write the page of metrics and the dashboards anew
 	@$(BIN)/python -m tests.observability
+
+contracts: $(VENV)/.done ## Write proto/ and the tables of docs/events.md anew, after a change in libs/lockstep/contracts
+	@$(BIN)/python -m lockstep.contracts.asyncapi proto docs/events.md
 
 fmt: $(VENV)/.done ## Format and mend what can be mended
 	@$(BIN)/ruff check --fix --quiet $(SOURCES) || true

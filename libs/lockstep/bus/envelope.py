@@ -1,5 +1,6 @@
 """What goes over the wire: a JSON body, and headers in CloudEvents' binary mode for NATS."""
 
+import re
 from collections.abc import Mapping
 from datetime import datetime
 from hashlib import blake2b
@@ -19,7 +20,10 @@ TTL = "Nats-TTL"
 GONE_FOR_S = 24 * 3600
 """So long a stream remembers that a thing is gone, where the server can (NATS 2.11); then its subject is free again."""
 
-_PRINTABLE = "".join(chr(c) for c in range(0x21, 0x7F) if chr(c) not in '%"') + " "
+JSON = "application/json"
+_SAFE = "".join(chr(c) for c in range(0x21, 0x7F) if chr(c) not in '%"')
+"""What CloudEvents' binding for NATS leaves as it is in header values (section 3.1.3.2)."""
+_is_safe = re.compile(f"[{re.escape(_SAFE)}]*").fullmatch
 _FACT_TYPES: tuple[type[Fact], ...] = get_args(AnyFact)
 
 _encode = msgspec.json.Encoder().encode
@@ -101,7 +105,8 @@ def _cloud_event(what: Fact | Event, ident: str, source: str, at: datetime | Non
         "ce-type": tag_of(type(what)),
         "ce-source": f"lockstep/{source}",
         "ce-subject": _shown(f"{what.scope}/{what.identity}"),
-        "content-type": "application/json",
+        "ce-datacontenttype": JSON,
+        "content-type": JSON,
     }
     if at is not None:
         headers["ce-time"] = at.isoformat()
@@ -109,8 +114,8 @@ def _cloud_event(what: Fact | Event, ident: str, source: str, at: datetime | Non
 
 
 def _shown(text: str) -> str:
-    """As CloudEvents writes header values: printable ASCII, the rest percent-encoded."""
-    return text if text.isascii() and text.isprintable() and "%" not in text else quote(text, safe=_PRINTABLE)
+    """As CloudEvents writes header values: visible ASCII, and the rest, spaces too, percent-encoded."""
+    return text if _is_safe(text) else quote(text, safe=_SAFE)
 
 
 def _unknown(body: bytes, shape: type[Any], known: set[str], error: Exception) -> Unknown:

@@ -25,6 +25,7 @@ def test_an_event_carries_its_id_and_the_trace() -> None:
         "ce-source": "lockstep/drain",
         "ce-subject": "_site/feed",
         "ce-time": "2026-01-02T03:04:05+00:00",
+        "ce-datacontenttype": "application/json",
         "content-type": "application/json",
         "Nats-Msg-Id": "g-1",
         "traceparent": TRACE,

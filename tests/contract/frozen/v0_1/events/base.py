@@ -1,0 +1,83 @@
+"""What all events share, and what events about one kind of thing share."""
+
+import msgspec
+
+from tests.contract.frozen.v0_1.common import Aware, WorkerRef
+from tests.contract.frozen.v0_1.facts import SITE
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type"):
+    """Common to all events."""
+
+    id: str
+    """Made from the fact, so that the same happening has the same id."""
+    at: Aware
+    cause_id: str = ""
+    """The event or request because of which this came about."""
+
+    @property
+    def scope(self) -> str:
+        """The cluster, or `_site`."""
+        return SITE
+
+    @property
+    def identity(self) -> str:
+        """What the event is about, within its scope."""
+        raise NotImplementedError
+
+
+class ClusterEvent(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """Common to all events about a thing of one cluster that is no worker."""
+
+    cluster: str
+
+    @property
+    def scope(self) -> str:
+        """The cluster."""
+        return self.cluster
+
+
+class WorkerEvent(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """Common to all events about one worker."""
+
+    worker: WorkerRef
+
+    @property
+    def scope(self) -> str:
+        """The worker's cluster."""
+        return self.worker.cluster
+
+    @property
+    def identity(self) -> str:
+        """The Slurm node's name."""
+        return self.worker.name
+
+
+class NodeEvent(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """Common to all events about one Kubernetes node."""
+
+    node: str
+    workers: list[WorkerRef] = []
+    """The workers whose pods are on it."""
+
+    @property
+    def identity(self) -> str:
+        """The Kubernetes node's name."""
+        return self.node
+
+
+class SourceEvent(Event, frozen=True, kw_only=True, omit_defaults=True):
+    """Common to all events about one source; `of` is the cluster, or `_site`."""
+
+    source: str
+    of: str
+
+    @property
+    def scope(self) -> str:
+        """The cluster, or `_site`."""
+        return self.of
+
+    @property
+    def identity(self) -> str:
+        """The source."""
+        return self.source

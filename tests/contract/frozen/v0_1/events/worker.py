@@ -1,0 +1,41 @@
+"""What Lockstep did to a worker, and what it found amiss."""
+
+from tests.contract.frozen.v0_1.events.base import WorkerEvent
+
+
+class DrainSet(WorkerEvent, frozen=True, kw_only=True, omit_defaults=True, tag="worker.drain-set.v1"):
+    """Slurm acknowledged our DRAIN of the worker; its jobs may still run, see `drain.*`."""
+
+    words: str
+
+
+class DrainLifted(WorkerEvent, frozen=True, kw_only=True, omit_defaults=True, tag="worker.drain-lifted.v1"):
+    """Slurm acknowledged our UNDRAIN of the worker; `words` was the reason."""
+
+    words: str = ""
+
+
+class ProtectionOn(WorkerEvent, frozen=True, kw_only=True, omit_defaults=True, tag="worker.protected.v1"):
+    """The worker's pod is now protected from eviction."""
+
+    why: str = ""
+
+
+class ProtectionOff(WorkerEvent, frozen=True, kw_only=True, omit_defaults=True, tag="worker.unprotected.v1"):
+    """The worker's pod may now be evicted."""
+
+    why: str = ""
+
+
+class WriteRefused(WorkerEvent, frozen=True, kw_only=True, omit_defaults=True, tag="worker.write-refused.v1"):
+    """Slurm or Kubernetes refused a write on the worker; it is tried again."""
+
+    write: str
+    error: str
+
+
+class DriftFound(WorkerEvent, frozen=True, kw_only=True, omit_defaults=True, tag="worker.drift-found.v1"):
+    """The two systems disagree in a way that should not last; says which rule is broken."""
+
+    rule: str
+    detail: str = ""

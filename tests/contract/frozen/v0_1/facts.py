@@ -1,0 +1,317 @@
+"""What a system says about itself now: one message per subject is kept.
+
+A fact's subject is `lockstep.fact.<source>.<kind>.<scope>.<identity>` (see `subjects`). Fields are only what
+somebody reads.
+"""
+
+from enum import StrEnum
+
+import msgspec
+
+from tests.contract.frozen.v0_1.common import Aware, WorkerKey
+from tests.contract.frozen.v0_1.hold import AtDeadline, DrainPolicy, HoldClass, HoldSpec, JobBrief
+
+SITE = "_site"
+"""The scope of facts that belong to no cluster."""
+
+
+class Fact(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind"):
+    """Common to all facts."""
+
+    epoch: int = 0
+    """How often the source's lease changed hands; facts of a lower epoch are dropped."""
+    revision: str = ""
+    """The system's own version of the thing, where it has one."""
+    read_at: Aware | None = None
+    """When this content was first read. That it is still true, says `SourceHealth.complete_as_of`."""
+    gone: bool = False
+    """The thing no longer exists; the other fields are what was last known."""
+
+    @property
+    def scope(self) -> str:
+        """The cluster, or `_site`."""
+        return SITE
+
+    @property
+    def identity(self) -> str:
+        """What the thing is called within its scope."""
+        raise NotImplementedError
+
+
+class ClusterFact(Fact, frozen=True, kw_only=True, omit_defaults=True):
+    """Common to the facts of one cluster."""
+
+    cluster: str
+
+    @property
+    def scope(self) -> str:
+        """The cluster."""
+        return self.cluster
+
+
+class NamedFact(ClusterFact, frozen=True, kw_only=True, omit_defaults=True):
+    """Common to the facts of one cluster that go by a name in Slurm."""
+
+    name: str
+
+    @property
+    def identity(self) -> str:
+        """The name in Slurm."""
+        return self.name
+
+
+class ObjectFact(ClusterFact, frozen=True, kw_only=True, omit_defaults=True):
+    """Common to the facts of one cluster about a namespaced object."""
+
+    namespace: str
+    name: str
+
+    @property
+    def identity(self) -> str:
+        """Namespace and name."""
+        return f"{self.namespace}/{self.name}"
+
+
+class Taint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A Kubernetes taint."""
+
+    key: str
+    value: str = ""
+    effect: str = ""
+
+
+class NodeCondition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A Kubernetes node's condition that a policy names."""
+
+    type: str
+    status: str
+    reason: str = ""
+    message: str = ""
+    since: Aware | None = None
+    """Its last transition."""
+
+
+class KubeNode(Fact, frozen=True, kw_only=True, omit_defaults=True, tag="kube.node"):
+    """A Kubernetes node that can carry a worker."""
+
+    name: str
+    uid: str = ""
+    boot_id: str = ""
+    ready: bool = False
+    unschedulable: bool = False
+    mirror_mark: bool = False
+    """The annotation `lockstep.sh/mirrored-cordon` stands: the reconciler's mirror cordoned the node once."""
+    cordon_reason: str = ""
+    """The annotation `nodeset.slinky.slurm.net/node-cordon-reason`."""
+    cordoned_by: str = ""
+    """The client that set `spec.unschedulable`, as `managedFields` tells; never trusted for rights."""
+    taints: list[Taint] = []
+    conditions: list[NodeCondition] = []
+    """Those that the policy names."""
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    deleting_since: Aware | None = None
+    in_service: NodeCondition | None = None
+    """The condition `lockstep.sh/InService` as it stands on the node."""
+
+    @property
+    def identity(self) -> str:
+        """The node's name."""
+        return self.name
+
+
+class KubePod(ObjectFact, frozen=True, kw_only=True, omit_defaults=True, tag="kube.pod"):
+    """A pod that runs (or will run, or ran) a worker's slurmd."""
+
+    worker: str
+    uid: str = ""
+    node: str = ""
+    phase: str = ""
+    ready: bool = False
+    ready_since: Aware | None = None
+    started_at: Aware | None = None
+    deleting_since: Aware | None = None
+    pod_cordon: bool = False
+    """The annotation `nodeset.slinky.slurm.net/pod-cordon` is "true"."""
+    protected: bool = False
+    """The label `nodeset.slinky.slurm.net/pod-protect` is "true"."""
+    labels: dict[str, str] = {}
+    conditions: list[NodeCondition] = []
+    """The conditions `SlurmNodeState*` as they stand on the pod."""
+
+
+class KubeHold(ObjectFact, frozen=True, kw_only=True, omit_defaults=True, tag="kube.hold"):
+    """A Hold resource. `fault` says why it cannot be used (then `spec` is None)."""
+
+    uid: str = ""
+    generation: int = 0
+    created_at: Aware | None = None
+    owner: str = ""
+    """Who created it, as the API server said it."""
+    deleting_since: Aware | None = None
+    spec: HoldSpec | None = None
+    fault: str = ""
+    accepted: bool = False
+    """Its status says that Lockstep accepted it."""
+
+
+class SlurmNode(NamedFact, frozen=True, kw_only=True, omit_defaults=True, tag="slurm.node"):
+    """A Slurm node as slurmctld shows it. `base` and `flags` are upper-case words of Slurm's own."""
+
+    base: str
+    flags: list[str] = []
+    """Sorted."""
+    reason: str = ""
+    reason_by: str = ""
+    reason_at: Aware | None = None
+    boot_time: Aware | None = None
+    slurmd_start: Aware | None = None
+    alloc_cpus: int = 0
+    alloc_memory_mib: int = 0
+    gres: str = ""
+    gres_used: str = ""
+    tres_used: str = ""
+    features: list[str] = []
+    partitions: list[str] = []
+    reservation: str = ""
+    topology: str = ""
+    comment: str = ""
+    version: str = ""
+
+
+class SlurmJob(ClusterFact, frozen=True, kw_only=True, omit_defaults=True, tag="slurm.job"):
+    """A job that holds nodes (running, suspended, completing, being configured) on a worker that is being drained."""
+
+    job_id: int
+    states: list[str] = []
+    user: str = ""
+    partition: str = ""
+    nodes: list[str] = []
+    start: Aware | None = None
+    end: Aware | None = None
+    can_requeue: bool = False
+
+    @property
+    def identity(self) -> str:
+        """The job's number."""
+        return str(self.job_id)
+
+    @property
+    def brief(self) -> JobBrief:
+        """What a waiting person wants to know of it."""
+        state = self.states[0] if self.states else ""
+        return JobBrief(id=self.job_id, user=self.user, partition=self.partition, state=state, ends=self.end)
+
+
+class SlurmReservation(NamedFact, frozen=True, kw_only=True, omit_defaults=True, tag="slurm.reservation"):
+    """A reservation of Slurm. `maintenance` when it has the MAINT flag."""
+
+    nodes: list[str] = []
+    start: Aware | None = None
+    end: Aware | None = None
+    maintenance: bool = False
+
+
+class HoldView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One reason to keep a worker out of service, wherever it lives."""
+
+    id: str
+    """Stable: `cordon/host-3`, `hold/slurm/dimm`, `slurm/gpu-7`, `condition/host-3/DiskPressure`."""
+    hold_class: HoldClass = msgspec.field(name="class")
+    owner: str
+    reason: str
+    since: Aware | None = None
+    until: Aware | None = None
+    policy: DrainPolicy = DrainPolicy.WAIT
+    deadline: Aware | None = None
+    at_deadline: AtDeadline = AtDeadline.KEEP
+
+
+class Progress(StrEnum):
+    """How far a drain is."""
+
+    NONE = "none"
+    """The worker is not held."""
+    WAITING = "waiting"
+    """Held, and Slurm has not shown the DRAIN yet."""
+    DRAINING = "draining"
+    DRAINED = "drained"
+    OVERDUE = "overdue"
+
+
+class JobAct(msgspec.Struct, frozen=True, kw_only=True):
+    """A job that a drain's policy ends now, `requeue` or `cancel`."""
+
+    job_id: int
+    act: DrainPolicy
+    start: Aware | None = None
+    """The start of the run that is meant; a job that was requeued and runs again is another run."""
+
+
+class Desired(NamedFact, frozen=True, kw_only=True, omit_defaults=True, tag="drain.desired"):
+    """What the drain service wants for one worker."""
+
+    in_service: bool
+    holds: list[HoldView] = []
+    episode: int = 0
+    """Counts how often holds began that need our DRAIN; all drains of one stretch without service share it."""
+    words: str = ""
+    """The reason, the same in both systems. Empty when in service."""
+    progress: Progress = Progress.NONE
+    why_not: str = ""
+    """Why it is not drained yet."""
+    waiting_for: list[JobBrief] = []
+    deadline: Aware | None = None
+    job_acts: list[JobAct] = []
+    kube_node: str = ""
+    """The Kubernetes node on which the worker runs, or ran last: its holds stand while the pod is away."""
+    had_pod: bool = False
+    """A pod has run this worker; without one it is away, also where other workers need none."""
+
+
+class Wrote(NamedFact, frozen=True, kw_only=True, omit_defaults=True, tag="reconciler.wrote"):
+    """The last writes on one worker, so that watchers know an echo and continue its trace."""
+
+    words: str = ""
+    """Our last words in Slurm; empty after an UNDRAIN."""
+    drained_at: Aware | None = None
+    """When Slurm answered our last DRAIN."""
+    undrained_at: Aware | None = None
+    """When Slurm answered our last UNDRAIN."""
+    episode: int = 0
+    """The `Desired.episode` of our last DRAIN."""
+    reasserted_at: Aware | None = None
+    """When Slurm answered the last DRAIN that somebody's resume made necessary."""
+    traceparent: str = ""
+
+
+class SourceHealth(Fact, frozen=True, kw_only=True, omit_defaults=True, tag="source.health"):
+    """The heartbeat of a source: all its facts were true at `complete_as_of`."""
+
+    source: str
+    """`kube` or `slurm.node`, `slurm.job`."""
+    of: str = SITE
+    """The cluster, or `_site`."""
+    complete_as_of: Aware | None = None
+    last_error: str = ""
+    failing_since: Aware | None = None
+    interval_s: float = 1.0
+    """How often a beat is to be expected."""
+
+    @property
+    def scope(self) -> str:
+        """The cluster, or `_site`."""
+        return self.of
+
+    @property
+    def identity(self) -> str:
+        """The source."""
+        return self.source
+
+
+AnyFact = KubeNode | KubePod | KubeHold | SlurmNode | SlurmJob | SlurmReservation | Desired | Wrote | SourceHealth
+
+
+def worker_key(fact: SlurmNode | KubePod | Desired | Wrote) -> WorkerKey:
+    """The worker that a fact is about."""
+    return (fact.cluster, fact.worker if isinstance(fact, KubePod) else fact.name)
