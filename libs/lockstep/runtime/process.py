@@ -253,6 +253,7 @@ def leaves(error: BaseException) -> list[BaseException]:
 
 
 async def _forever(service: Service, ports: Ports) -> NoReturn:
+    structlog.contextvars.bind_contextvars(service=service.name)
     await service.run(ports)
     raise Fatal(f"{service.name} ended by itself")
 

@@ -26,6 +26,7 @@ KEYS = frozenset(
         "error", "event", "event_id", "field", "hold", "job", "kind", "level", "name", "namespace", "node", "of",
         "parser", "path", "pid", "pod", "reason", "restarts", "service", "source", "stream", "subject", "task",
         "timestamp", "took_ms", "trace_id", "type", "url", "verdict", "version", "was", "worker", "workers", "write",
+        "happened",
     }
 )  # fmt: skip
 """The keys of log lines. A test rejects others, so that one thing has one name everywhere."""

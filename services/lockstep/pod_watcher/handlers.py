@@ -20,6 +20,7 @@ from lockstep.kube.port import Delta, KubeApi
 from lockstep.kube.wire import Hold, Node, Pod
 from lockstep.pod_watcher.decide import News, hold_fact, is_echo, news, node_fact, pod_fact
 from lockstep.pod_watcher.model import reading_of, selector_of
+from lockstep.runtime.changes import log_changes
 from lockstep.runtime.metrics import observe_leg
 from lockstep.runtime.settings import Settings
 from lockstep.runtime.telemetry import Outage, span
@@ -222,6 +223,7 @@ class PodWatcher:
                 for key, note in notes.items():
                     if told[key].facts:
                         observe_leg("read-to-fact", (now - note.at).total_seconds())
+                log_changes(log, (event for each in told.values() for event in each.events))
         except Retry:
             self._pending = notes | self._pending
             raise

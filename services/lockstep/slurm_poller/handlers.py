@@ -17,6 +17,7 @@ from lockstep.bus.publisher import Publisher
 from lockstep.contracts.events import Event, SourceBack, SourceLost
 from lockstep.contracts.facts import Fact, SlurmJob, SlurmNode, SlurmReservation, SourceHealth
 from lockstep.contracts.policy import Policy
+from lockstep.runtime.changes import log_changes
 from lockstep.runtime.metrics import POLL, POLL_INTERVAL, observe_leg
 from lockstep.runtime.settings import PollSettings
 from lockstep.runtime.telemetry import span
@@ -119,6 +120,7 @@ class ClusterPoller:
             failures = await self._read_all()
             if events := self._events[:]:
                 await self._out.events(events)
+                log_changes(self._log, events)
                 del self._events[: len(events)]
         except Retry as e:
             self._since, self._jobs_since = 0, 0

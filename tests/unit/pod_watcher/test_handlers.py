@@ -168,6 +168,21 @@ async def test_a_change_is_published_within_five_milliseconds() -> None:
         assert sorted(took)[len(took) // 2] < 0.005
 
 
+async def test_a_change_is_one_line_and_what_is_first_seen_is_none() -> None:
+    """A fleet that is met for the first time has not changed."""
+    with capture_logs() as logs:
+        async with Scene().running() as scene:
+            scene.kube.say(Node, changed(node("host-1")), changed(node("host-2")))
+            scene.kube.all_synced()
+            await eventually(lambda: scene.bus.beats)
+            scene.kube.say(Node, changed(node("host-1", 1, unschedulable=True)))
+            await eventually(lambda: scene.bus.happened)
+
+    assert [(line["event"], line["node"], line["happened"]) for line in logs] == [
+        ("Changed", "host-1", ["node.cordoned.v1"])
+    ]
+
+
 async def test_after_a_restart_only_differences_are_told() -> None:
     """What is as the stream says is left alone; what is no longer there is gone."""
     known = [

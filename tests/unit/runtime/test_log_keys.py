@@ -1,6 +1,7 @@
 """One thing has one name in all logs."""
 
 import ast
+import re
 from pathlib import Path
 
 from lockstep.runtime.telemetry import KEYS
@@ -46,3 +47,12 @@ def test_messages_begin_with_a_capital_and_end_without_a_stop() -> None:
         and (not str(message.value)[:1].isupper() or str(message.value).endswith("."))
     }
     assert not wrong
+
+
+def test_the_page_names_every_key_and_no_other() -> None:
+    """Whoever searches the logs reads there what to search for."""
+    text = (ROOT / "docs/logs.md").read_text(encoding="utf-8")
+    table = text[text.index("| Key | What |") :]
+    named = {key for row in table.splitlines()[2:] for key in re.findall(r"`([a-z_]+)`", row.split("|")[1])}
+
+    assert named == KEYS
