@@ -7,17 +7,19 @@ import socket
 import sys
 import textwrap
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import aiohttp
 import msgspec
 import pytest
 
+from lockstep.base.clock import now
 from lockstep.base.errors import Fatal
 from lockstep.bus.connection import Connection
 from lockstep.bus.streams import StreamKeeper
 from lockstep.contracts.facts import SITE, Fact, KubeHold, SlurmNode, SourceHealth
+from lockstep.drain import main as drain
 from lockstep.fleet.facts import family_of
 from lockstep.fleet.mirror import Mirror
 from lockstep.kube.client import KubeClient
@@ -360,3 +362,60 @@ async def test_nobody_else_may_use_the_embedded_server(tmp_path: Path) -> None:
         writer.write(b'CONNECT {"verbose":false}\r\nPING\r\n')
         assert b"Authorization Violation" in await reader.readline()
         writer.close()
+
+
+async def test_the_fleet_is_counted_by_the_one_who_decides_and_the_streams_by_everybody(settings: Settings) -> None:
+    """A replica that does not lead says nothing of the fleet: a sum over all of them counts each worker once."""
+    settings = msgspec.structs.replace(settings, health=HealthSettings(port=free_port()))
+    elected = Elected()
+    health = [
+        SourceHealth(source="kube", complete_as_of=now()),
+        SourceHealth(source="slurm.node", of="main", complete_as_of=now()),
+    ]
+
+    async def run(ports: Ports) -> None:
+        await ports.bus.facts([a_slurm_node("IDLE+DRAIN", name="gpu-1"), a_slurm_node(name="gpu-2"), *health])
+        await asyncio.Event().wait()
+
+    def fleet(shown: dict[str, float]) -> dict[str, float]:
+        return {name: value for name, value in shown.items() if name.startswith("lockstep_workers{") and value}
+
+    async with running(Told(settings, elected), poller(run), drain.SERVICE), aiohttp.ClientSession() as session:
+
+        async def until(holds: Callable[[dict[str, float]], object]) -> dict[str, float]:
+            async with asyncio.timeout(20):
+                while True:
+                    with suppress(aiohttp.ClientError):
+                        async with session.get(f"http://127.0.0.1:{settings.health.port}/metrics") as answer:
+                            lines = [
+                                line.rsplit(" ", 1) for line in (await answer.text()).splitlines() if line[0] != "#"
+                            ]
+                        shown = {name: float(value) for name, value in lines}
+                        if holds(shown):
+                            return shown
+                    await asyncio.sleep(0.1)
+
+        counted = await until(
+            lambda shown: len(fleet(shown)) == 2 and shown.get('lockstep_stream_bytes{stream="LOCKSTEP_FACTS"}')
+        )
+        elected.take()
+        followed = await until(lambda shown: not shown['lockstep_leading{service="drain"}'])
+
+    assert fleet(counted) == {
+        'lockstep_workers{cluster="main",phase="drained"}': 1,
+        'lockstep_workers{cluster="main",phase="idle"}': 1,
+    }
+    assert counted['lockstep_leading{service="drain"}'] == counted["lockstep_nats_up"] == 1
+    assert counted['lockstep_events_total{type="hold.respected.v1"}'] >= 1
+    assert counted['lockstep_source_up{of="main",source="slurm.node"}'] == 1
+    assert counted['lockstep_consumer_lag_messages{service="standalone",stream="LOCKSTEP_FACTS"}'] == 0
+    assert 0 < counted['lockstep_stream_used_ratio{stream="LOCKSTEP_FACTS"}'] < 0.01
+    assert [name for name in followed if name.startswith(("lockstep_workers{", "lockstep_drains{"))] == []
+    assert followed['lockstep_stream_bytes{stream="LOCKSTEP_FACTS"}'] > 0
+
+
+def free_port() -> int:
+    """One that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
