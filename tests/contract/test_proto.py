@@ -27,6 +27,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PROTO = ROOT / "proto"
 EXAMPLES: dict[str, dict[str, Any]] = {p.stem: json.loads(p.read_text("utf-8")) for p in PROTO.glob("examples/*.json")}
 DO = "the types and what is committed of them differ: run `make contracts`, and commit what it writes"
+DOCUMENT = document(EXAMPLES)
 AT = datetime(2026, 12, 1, 9, 0, tzinfo=UTC)
 
 
@@ -125,7 +126,7 @@ def test_the_address_in_the_document_is_the_subject(about: About) -> None:
 def test_headers_are_those_that_are_described(about: About) -> None:
     """No header comes or goes without its line in `contracts/headers.py`."""
     headers = msgspec.convert(example_of(about)["headers"], about.sort.headers)
-    schema = document(EXAMPLES)["components"]["schemas"][about.sort.headers.__name__]
+    schema = DOCUMENT["components"]["schemas"][about.sort.headers.__name__]
     validator(schema).validate(example_of(about)["headers"])
     if about.sort is not REQUEST:
         assert msgspec.to_builtins(msgspec.convert(as_sent(about).headers, about.sort.headers)) == msgspec.to_builtins(
@@ -175,7 +176,7 @@ def test_a_schema_means_the_same_in_both_dialects(about: About) -> None:
 
 def test_docstrings_of_fields_and_of_members_reach_the_schema() -> None:
     """msgspec alone forgets them."""
-    schemas = document({})["components"]["schemas"]
+    schemas = DOCUMENT["components"]["schemas"]
 
     assert schemas["RequestAccepted"]["properties"]["hold"]["description"].startswith("`namespace/name` of the Hold")
     assert schemas["RequestAccepted"]["properties"]["cause_id"]["description"].startswith("The event or request")
@@ -222,11 +223,10 @@ def test_the_specifications_own_example_is_encoded_as_it_says() -> None:
 
 def test_the_document_has_every_message_and_no_host_of_anybody() -> None:
     """One channel, one operation and one message each; the address of the server is the reader's."""
-    made = document(EXAMPLES)
     names = {about.name for about in messages()}
 
-    assert made["channels"].keys() == made["components"]["messages"].keys() == names
-    assert {o["channel"]["$ref"].removeprefix("#/channels/") for o in made["operations"].values()} == names
+    assert DOCUMENT["channels"].keys() == DOCUMENT["components"]["messages"].keys() == names
+    assert {o["channel"]["$ref"].removeprefix("#/channels/") for o in DOCUMENT["operations"].values()} == names
     assert {about.sort.word for about in messages()} == {sort.word for sort in (EVENT, FACT, REQUEST)}
-    assert made["servers"]["nats"]["host"] == "{host}"
-    assert made["info"]["version"] == VERSION
+    assert DOCUMENT["servers"]["nats"]["host"] == "{host}"
+    assert DOCUMENT["info"]["version"] == VERSION

@@ -13,10 +13,15 @@ class WorkerRef(msgspec.Struct, frozen=True, order=True, kw_only=True, omit_defa
     """Who a worker is: `cluster` and `name`. The rest says where it was found when this was written."""
 
     cluster: str
+    """The Slurm cluster's name in Lockstep's settings."""
     name: str
+    """The Slurm node's name."""
     kube_node: str = ""
+    """The Kubernetes node that its pod runs on."""
     namespace: str = ""
+    """The pod's namespace."""
     pod: str = ""
+    """The pod's name."""
 
     @property
     def key(self) -> "WorkerKey":

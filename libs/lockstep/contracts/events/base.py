@@ -12,6 +12,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_f
     id: str
     """Made from the fact, so that the same happening has the same id."""
     at: Aware
+    """When it happened, or when the service that tells it saw it."""
     cause_id: str = ""
     """The event or request because of which this came about."""
 
@@ -30,6 +31,7 @@ class ClusterEvent(Event, frozen=True, kw_only=True, omit_defaults=True):
     """Common to all events about a thing of one cluster that is no worker."""
 
     cluster: str
+    """The Slurm cluster's name in Lockstep's settings."""
 
     @property
     def scope(self) -> str:
@@ -41,6 +43,7 @@ class WorkerEvent(Event, frozen=True, kw_only=True, omit_defaults=True):
     """Common to all events about one worker."""
 
     worker: WorkerRef
+    """Whom it is about, and where that was found."""
 
     @property
     def scope(self) -> str:
@@ -57,6 +60,7 @@ class NodeEvent(Event, frozen=True, kw_only=True, omit_defaults=True):
     """Common to all events about one Kubernetes node."""
 
     node: str
+    """The Kubernetes node's name."""
     workers: list[WorkerRef] = []
     """The workers whose pods are on it."""
 
@@ -70,7 +74,9 @@ class SourceEvent(Event, frozen=True, kw_only=True, omit_defaults=True):
     """Common to all events about one source; `of` is the cluster, or `_site`."""
 
     source: str
+    """`kube`, or `slurm.node` and `slurm.job` for what is read of Slurm."""
     of: str
+    """The cluster, or `_site`."""
 
     @property
     def scope(self) -> str:

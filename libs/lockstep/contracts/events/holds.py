@@ -10,6 +10,7 @@ class HoldPlaced(WorkerEvent, frozen=True, kw_only=True, omit_defaults=True, tag
     """A new reason to keep a worker out of service."""
 
     hold: HoldView
+    """What it is, whose, and why."""
 
 
 class HoldReleased(WorkerEvent, frozen=True, kw_only=True, omit_defaults=True, tag="hold.released.v1"):
@@ -17,6 +18,7 @@ class HoldReleased(WorkerEvent, frozen=True, kw_only=True, omit_defaults=True, t
 
     hold: HoldView
     standing: list[str] = []
+    """The ids of those that remain; empty: it goes back into service."""
 
 
 class HoldExpired(WorkerEvent, frozen=True, kw_only=True, omit_defaults=True, tag="hold.expired.v1"):
@@ -24,13 +26,16 @@ class HoldExpired(WorkerEvent, frozen=True, kw_only=True, omit_defaults=True, ta
 
     hold: HoldView
     standing: list[str] = []
+    """The ids of those that remain; empty: it goes back into service."""
 
 
 class HoldReasserted(WorkerEvent, frozen=True, kw_only=True, omit_defaults=True, tag="hold.reasserted.v1"):
     """Somebody resumed in Slurm what a hold keeps out; it was drained again."""
 
     words: str
+    """The reason in Slurm."""
     holds: list[str]
+    """The ids of those that stand."""
 
 
 class HoldOverridden(WorkerEvent, frozen=True, kw_only=True, omit_defaults=True, tag="hold.overridden.v1"):
@@ -38,13 +43,16 @@ class HoldOverridden(WorkerEvent, frozen=True, kw_only=True, omit_defaults=True,
 
     hold: HoldView
     by: str
+    """Who did it."""
     why: str = ""
+    """In their words."""
 
 
 class HoldRefused(ClusterEvent, frozen=True, kw_only=True, omit_defaults=True, tag="hold.refused.v1"):
     """A Hold resource cannot be used. `fault` names the field, the value and what is allowed."""
 
     name: str
+    """The Hold's name."""
     fault: str
 
     @property
@@ -63,10 +71,13 @@ class DrainEvent(WorkerEvent, frozen=True, kw_only=True, omit_defaults=True):
     """Common to all events about how far a drain is."""
 
     before: Progress
+    """How far it was."""
     after: Progress
+    """How far it is."""
     waiting_for: list[JobBrief] = []
     """At most 20."""
     deadline: Aware | None = None
+    """The earliest of the holds."""
     why_not: str = ""
     """Why the worker is not drained yet."""
 
@@ -99,4 +110,6 @@ class DrainActed(WorkerEvent, frozen=True, kw_only=True, omit_defaults=True, tag
     """A drain's policy ended jobs: asked Slurm to requeue or cancel them."""
 
     act: str
+    """`Requeue` or `Cancel`."""
     jobs: list[int]
+    """Their numbers."""

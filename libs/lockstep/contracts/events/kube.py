@@ -5,14 +5,14 @@ from lockstep.contracts.facts import Taint
 
 
 class PodEvent(WorkerEvent, frozen=True, kw_only=True, omit_defaults=True):
-    """Common to all events about a worker's pod.
-
-    `before` and `after` are one of pending, bound, ready, terminating, succeeded, failed, gone; empty: there was none.
-    """
+    """Common to all events about a worker's pod."""
 
     before: str
+    """One of pending, bound, ready, terminating, succeeded, failed; empty: there was none."""
     after: str
+    """One of those, or gone."""
     uid: str
+    """The pod's: a new pod of the same name has another."""
 
 
 class PodCreated(PodEvent, frozen=True, kw_only=True, omit_defaults=True, tag="pod.created.v1"):
@@ -47,7 +47,9 @@ class NodeCordoned(NodeEvent, frozen=True, kw_only=True, omit_defaults=True, tag
     """A Kubernetes node was cordoned by somebody else than Lockstep."""
 
     by: str = ""
+    """The client that did it, as Kubernetes noted it; for people, not for rights."""
     reason: str = ""
+    """slurm-operator's annotation for it, if there is one."""
 
 
 class NodeUncordoned(NodeEvent, frozen=True, kw_only=True, omit_defaults=True, tag="node.uncordoned.v1"):
@@ -58,10 +60,15 @@ class NodeConditionChanged(NodeEvent, frozen=True, kw_only=True, omit_defaults=T
     """A condition that the policy names, or Ready, changed its status. Empty: it was not there, or no longer is."""
 
     condition: str
+    """Its type, such as `DiskPressure`."""
     before: str
+    """`True`, `False`, `Unknown` or empty."""
     after: str
+    """The same."""
     reason: str = ""
+    """Kubernetes' one word."""
     message: str = ""
+    """Kubernetes' words."""
 
 
 class NodeTaintsChanged(NodeEvent, frozen=True, kw_only=True, omit_defaults=True, tag="node.taints-changed.v1"):
@@ -75,7 +82,9 @@ class NodeRebooted(NodeEvent, frozen=True, kw_only=True, omit_defaults=True, tag
     """A Kubernetes node came up with another boot id."""
 
     before: str
+    """The boot id that it had."""
     after: str
+    """The boot id that it has."""
 
 
 class NodeGone(NodeEvent, frozen=True, kw_only=True, omit_defaults=True, tag="node.gone.v1"):

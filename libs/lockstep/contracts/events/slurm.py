@@ -8,12 +8,14 @@ class SlurmNodeRegistered(WorkerEvent, frozen=True, kw_only=True, omit_defaults=
     """A slurmd started anew and registered."""
 
     slurmd_start: Aware
+    """When that slurmd started, as Slurm says."""
 
 
 class SlurmNodeVanished(WorkerEvent, frozen=True, kw_only=True, omit_defaults=True, tag="slurm-node.vanished.v1"):
     """Slurm no longer knows the node."""
 
     before: str
+    """The state that was shown last."""
 
 
 class SlurmStateChanged(WorkerEvent, frozen=True, kw_only=True, omit_defaults=True, tag="slurm-node.state-changed.v1"):
@@ -26,6 +28,7 @@ class SlurmStateChanged(WorkerEvent, frozen=True, kw_only=True, omit_defaults=Tr
     by: str = ""
     """Who set that reason, as Slurm says it."""
     unknown_flags: list[str] = []
+    """Words of Slurm that this version does not know; each is named once."""
 
 
 class SlurmPhaseChanged(WorkerEvent, frozen=True, kw_only=True, omit_defaults=True, tag="slurm-node.phase-changed.v1"):
@@ -43,6 +46,7 @@ class SlurmReasonChanged(
     before: str
     after: str
     by: str = ""
+    """Who set it, as Slurm says it."""
 
 
 class ReservationEntered(
@@ -63,11 +67,13 @@ class JobEvent(ClusterEvent, frozen=True, kw_only=True, omit_defaults=True):
     """Common to all events about a job. Which jobs are told, says the setting `jobs`."""
 
     job_id: int
+    """The job's number; a requeued job keeps it."""
     user: str = ""
     partition: str = ""
     nodes: list[str] = []
     """Slurm nodes that it holds, or held; at most 64, `node_count` has all."""
     node_count: int = 0
+    """How many nodes it holds, or held."""
     states: list[str] = []
     """Slurm's words, as read."""
 
@@ -81,6 +87,7 @@ class JobStarted(JobEvent, frozen=True, kw_only=True, omit_defaults=True, tag="j
     """A job began to run."""
 
     start: Aware | None = None
+    """As Slurm says."""
     ends: Aware | None = None
     """Slurm's limit, not a promise."""
 
@@ -89,6 +96,7 @@ class JobEnded(JobEvent, frozen=True, kw_only=True, omit_defaults=True, tag="job
     """A job that ran does not run any more."""
 
     start: Aware | None = None
+    """Of the run that ended."""
 
 
 class JobRequeued(JobEvent, frozen=True, kw_only=True, omit_defaults=True, tag="job.requeued.v1"):

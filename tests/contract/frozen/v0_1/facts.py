@@ -97,8 +97,10 @@ class KubeNode(Fact, frozen=True, kw_only=True, omit_defaults=True, tag="kube.no
     name: str
     uid: str = ""
     boot_id: str = ""
+    """Changes with every boot."""
     ready: bool = False
     unschedulable: bool = False
+    """It is cordoned."""
     mirror_mark: bool = False
     """The annotation `lockstep.sh/mirrored-cordon` stands: the reconciler's mirror cordoned the node once."""
     cordon_reason: str = ""
@@ -109,7 +111,9 @@ class KubeNode(Fact, frozen=True, kw_only=True, omit_defaults=True, tag="kube.no
     conditions: list[NodeCondition] = []
     """Those that the policy names."""
     labels: dict[str, str] = {}
+    """Those that the settings need."""
     annotations: dict[str, str] = {}
+    """The one that names conditions to be ignored, if it is there."""
     deleting_since: Aware | None = None
     in_service: NodeCondition | None = None
     """The condition `lockstep.sh/InService` as it stands on the node."""
@@ -124,9 +128,12 @@ class KubePod(ObjectFact, frozen=True, kw_only=True, omit_defaults=True, tag="ku
     """A pod that runs (or will run, or ran) a worker's slurmd."""
 
     worker: str
+    """The Slurm node's name."""
     uid: str = ""
     node: str = ""
+    """The Kubernetes node that it is bound to."""
     phase: str = ""
+    """Kubernetes' word."""
     ready: bool = False
     ready_since: Aware | None = None
     started_at: Aware | None = None
@@ -162,19 +169,27 @@ class SlurmNode(NamedFact, frozen=True, kw_only=True, omit_defaults=True, tag="s
     flags: list[str] = []
     """Sorted."""
     reason: str = ""
+    """Slurm's reason, as it is."""
     reason_by: str = ""
+    """Who set it, as Slurm says."""
     reason_at: Aware | None = None
     boot_time: Aware | None = None
     slurmd_start: Aware | None = None
     alloc_cpus: int = 0
+    """CPUs that jobs have."""
     alloc_memory_mib: int = 0
+    """Memory that jobs have."""
     gres: str = ""
+    """What it has besides CPUs, such as `gpu:8`, as Slurm writes it."""
     gres_used: str = ""
+    """What of that jobs have."""
     tres_used: str = ""
     features: list[str] = []
     partitions: list[str] = []
     reservation: str = ""
+    """The reservation that it is in, if any."""
     topology: str = ""
+    """Its place, as Slurm writes it."""
     comment: str = ""
     version: str = ""
 
@@ -184,12 +199,15 @@ class SlurmJob(ClusterFact, frozen=True, kw_only=True, omit_defaults=True, tag="
 
     job_id: int
     states: list[str] = []
+    """Slurm's words."""
     user: str = ""
     partition: str = ""
     nodes: list[str] = []
     start: Aware | None = None
     end: Aware | None = None
+    """Slurm's limit, not a promise."""
     can_requeue: bool = False
+    """Slurm may start it anew."""
 
     @property
     def identity(self) -> str:
@@ -219,12 +237,19 @@ class HoldView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Stable: `cordon/host-3`, `hold/slurm/dimm`, `slurm/gpu-7`, `condition/host-3/DiskPressure`."""
     hold_class: HoldClass = msgspec.field(name="class")
     owner: str
+    """Who ends it, as its system knows them."""
     reason: str
+    """The owner's words."""
     since: Aware | None = None
+    """When it began to stand."""
     until: Aware | None = None
+    """When it ends by itself."""
     policy: DrainPolicy = DrainPolicy.WAIT
+    """What happens to running jobs."""
     deadline: Aware | None = None
+    """When a waiting drain is over its time."""
     at_deadline: AtDeadline = AtDeadline.KEEP
+    """What happens to jobs that still run then."""
 
 
 class Progress(StrEnum):
@@ -243,6 +268,7 @@ class JobAct(msgspec.Struct, frozen=True, kw_only=True):
     """A job that a drain's policy ends now, `requeue` or `cancel`."""
 
     job_id: int
+    """The job's number."""
     act: DrainPolicy
     start: Aware | None = None
     """The start of the run that is meant; a job that was requeued and runs again is another run."""
@@ -252,7 +278,9 @@ class Desired(NamedFact, frozen=True, kw_only=True, omit_defaults=True, tag="dra
     """What the drain service wants for one worker."""
 
     in_service: bool
+    """No hold stands."""
     holds: list[HoldView] = []
+    """All that stand, the one that gives the words first."""
     episode: int = 0
     """Counts how often holds began that need our DRAIN; all drains of one stretch without service share it."""
     words: str = ""
@@ -261,8 +289,11 @@ class Desired(NamedFact, frozen=True, kw_only=True, omit_defaults=True, tag="dra
     why_not: str = ""
     """Why it is not drained yet."""
     waiting_for: list[JobBrief] = []
+    """Jobs that still run there, at most 20."""
     deadline: Aware | None = None
+    """The earliest of the holds."""
     job_acts: list[JobAct] = []
+    """What the policy does to jobs now."""
     kube_node: str = ""
     """The Kubernetes node on which the worker runs, or ran last: its holds stand while the pod is away."""
     had_pod: bool = False
@@ -293,8 +324,11 @@ class SourceHealth(Fact, frozen=True, kw_only=True, omit_defaults=True, tag="sou
     of: str = SITE
     """The cluster, or `_site`."""
     complete_as_of: Aware | None = None
+    """All facts of the source were true then."""
     last_error: str = ""
+    """Why it cannot be read; empty while it can."""
     failing_since: Aware | None = None
+    """Since when it cannot be read."""
     interval_s: float = 1.0
     """How often a beat is to be expected."""
 

@@ -65,17 +65,23 @@ class LabelSelector(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     """Labels that a worker's pod must carry, all of them."""
 
     match_labels: dict[str, str] = {}
+    """Keys and values."""
 
 
 class WorkerSelector(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     """Which workers a Hold is for: exactly one field is given."""
 
     names: list[str] | None = None
+    """Slurm nodes' names."""
     hostlist: str | None = None
+    """Slurm's short form, such as `gpu-[1-8]`."""
     nodes: list[str] | None = None
+    """Kubernetes nodes' names: the workers that are on them."""
     selector: LabelSelector | None = None
     partitions: list[str] | None = None
+    """Slurm partitions: all nodes of them."""
     blocks: list[str] | None = None
+    """Blocks of Slurm's topology. Refused: nothing reads the topology yet."""
 
 
 class Drain(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -83,6 +89,7 @@ class Drain(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, renam
 
     policy: DrainPolicy = DrainPolicy.WAIT
     deadline: Duration | None = None
+    """Counted from the Hold's creation."""
     at_deadline: AtDeadline = AtDeadline.KEEP
 
 
@@ -90,21 +97,29 @@ class HoldSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, re
     """What a Hold's author wants."""
 
     workers: WorkerSelector
+    """Whom it is for."""
     reason: str
+    """In words for people, at most 200 characters; shown in both systems."""
     cluster: str = ""
+    """May be left out where the namespace has one cluster."""
     hold_class: HoldClass = msgspec.field(default=HoldClass.MANUAL, name="class")
     expires_at: Aware | None = None
+    """When it ends by itself; left out: when it is deleted."""
     drain: Drain = Drain()
+    """What happens to running jobs."""
 
 
 class JobBrief(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A job that a drain waits for. `ends` is Slurm's limit, not a promise."""
 
     id: int
+    """The job's number."""
     user: str = ""
     partition: str = ""
     state: str = ""
+    """Slurm's word."""
     ends: Aware | None = None
+    """When Slurm would end it."""
 
 
 class WaitingFor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -1,0 +1,189 @@
+"""What `docs/events.md` tells a stranger to type is true on a real nats-server: filters, rights, going back."""
+
+import asyncio
+import json
+import os
+import re
+import shutil
+import socket
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import nats
+import pytest
+from nats.aio.client import Client
+from nats.js.api import ConsumerConfig, DeliverPolicy
+
+from lockstep.bus.connection import connect
+from lockstep.bus.streams import ensure
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs/events.md").read_text("utf-8")
+EXAMPLES = {p.stem: json.loads(p.read_text("utf-8")) for p in sorted((ROOT / "proto/examples").glob("*.json"))}
+ROWS = PAGE.split("| You want |")[1]
+FILTERS = dict(re.findall(r"^\| ([^|]+) \| `(lockstep\.(?:event|fact)\.[^`]+)`", ROWS, re.MULTILINE))
+EVENTS = {name: example for name, example in EXAMPLES.items() if name.startswith("event.")}
+PASSWORD = "of-a-test"
+
+
+@pytest.fixture(scope="module")
+def port() -> int:
+    """A free one."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.fixture
+async def url(tmp_path: Path, port: int) -> AsyncIterator[str]:
+    """A server with the users of the page, the streams, and all examples in them."""
+    (users,) = re.findall(r"^authorization \{\n.*?^\}\n", PAGE, re.MULTILINE | re.DOTALL)
+    config = tmp_path / "nats.conf"
+    config.write_text(f"listen: 127.0.0.1:{port}\njetstream {{store_dir: {tmp_path}}}\n{users}", "utf-8")
+    names = {f"{user}_PASSWORD": PASSWORD for user in ("LOCKSTEP", "DASHBOARD", "OPS")}
+    binary = shutil.which("nats-server", path=f"{ROOT / '.venv/bin'}:{os.environ['PATH']}")
+    assert binary is not None
+    process = await asyncio.create_subprocess_exec(
+        binary, "-c", str(config), env={**os.environ, **names}, stderr=asyncio.subprocess.DEVNULL
+    )
+    try:
+        await filled(f"nats://127.0.0.1:{port}", tmp_path)
+        yield f"nats://127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        await process.wait()
+
+
+async def filled(url: str, folder: Path) -> None:
+    """The streams as Lockstep makes them, and each example in its own."""
+    secret = folder / "password"
+    secret.write_text(PASSWORD, "utf-8")
+    for _ in range(100):
+        try:
+            connection = await connect(url, name="test", user="lockstep", password_file=str(secret))
+            break
+        except Exception:
+            await asyncio.sleep(0.1)
+    async with asyncio.timeout(20):
+        await ensure(connection)
+        for example in EXAMPLES.values():
+            body = json.dumps(example["body"]).encode()
+            await connection.client.jetstream().publish(example["subject"], body, headers=example["headers"])
+        await connection.close()
+
+
+@asynccontextmanager
+async def client(url: str, user: str, refused: list[str] | None = None) -> AsyncIterator[Client]:
+    """A connection as one of the users; what the server refuses is noted."""
+
+    async def note(error: Exception) -> None:
+        (refused if refused is not None else []).append(str(error))
+
+    one = await nats.connect(url, user=user, password=PASSWORD, error_cb=note)
+    try:
+        yield one
+    finally:
+        await one.close()
+
+
+async def read(one: Client, subject: str, **config: Any) -> list[Any]:
+    """What an ordered consumer finds in the stream of events now."""
+    consumer = ConsumerConfig(**({"deliver_policy": DeliverPolicy.ALL} | config))
+    reading = await one.jetstream().subscribe(subject, stream="LOCKSTEP_EVENTS", ordered_consumer=True, config=consumer)
+    found = []
+    with suppress(nats.errors.TimeoutError):
+        while True:
+            found.append(await reading.next_msg(timeout=0.5))
+    return found
+
+
+def subjects(names: Iterable[str]) -> set[str]:
+    """Those of examples."""
+    return {EXAMPLES[name]["subject"] for name in names}
+
+
+def cluster_of(event: dict[str, Any]) -> str:
+    """The cluster that an event is about, as its body says."""
+    body = event["body"]
+    return str(body.get("cluster") or body.get("of") or body.get("worker", {}).get("cluster") or "_site")
+
+
+EXPECTED = {
+    "all about worker": [name for name, event in EVENTS.items() if "worker" in event["body"]],
+    "only *drained*": ["event.drain.drained.v1"],
+    "everything of cluster": [name for name, event in EVENTS.items() if cluster_of(event) == "main"],
+    "all that happens to holds": [name for name in EVENTS if name.startswith("event.hold.")],
+    "all that happens to Kubernetes": [name for name in EVENTS if name.startswith("event.node.")],
+    "the answers to the request": [
+        name for name, event in EVENTS.items() if event["body"].get("request") == "fw-2026-12-01-7"
+    ],
+    "what a worker is now": ["fact.slurm.node", "fact.drain.desired", "fact.reconciler.wrote"],
+}
+
+
+async def test_each_filter_of_the_page_gives_what_it_says(url: str) -> None:
+    """All examples are in the streams; each filter finds its own and nothing else."""
+    assert len(FILTERS) == len(EXPECTED)
+    async with client(url, "lockstep") as one:
+        for words, subject in FILTERS.items():
+            (names,) = [names for begins, names in EXPECTED.items() if words.startswith(begins)]
+            stream = "LOCKSTEP_FACTS" if ".fact." in subject else "LOCKSTEP_EVENTS"
+            assert await seen(one, stream, subject) == subjects(names), words
+
+
+async def seen(one: Client, stream: str, subject: str) -> set[str]:
+    """The subjects in a stream that match, by the server's own count."""
+    answer = await one.request(
+        f"$JS.API.STREAM.INFO.{stream}", json.dumps({"subjects_filter": subject}).encode(), timeout=5
+    )
+    return set(json.loads(answer.data)["state"].get("subjects") or {})
+
+
+async def test_a_reader_reads_goes_back_and_changes_nothing(url: str) -> None:
+    """All of the past in order, again from a sequence, what comes live; every publish is refused."""
+    refused: list[str] = []
+    async with client(url, "dashboard", refused) as dashboard, client(url, "lockstep") as lockstep:
+        everything = await read(dashboard, "lockstep.event.>")
+        sequences = [message.metadata.sequence.stream for message in everything]
+        assert {m.subject for m in everything} == subjects(EVENTS)
+        assert sequences == sorted(sequences)
+
+        start = sequences[20]
+        rest = await read(
+            dashboard, "lockstep.event.>", deliver_policy=DeliverPolicy.BY_START_SEQUENCE, opt_start_seq=start
+        )
+        assert [m.metadata.sequence.stream for m in rest] == sequences[20:]
+
+        live = await dashboard.subscribe("lockstep.event.>")
+        await dashboard.flush()
+        await lockstep.publish("lockstep.event.drain.drained.v1.main.gpu-9", b"{}")
+        assert (await live.next_msg(timeout=5)).subject == "lockstep.event.drain.drained.v1.main.gpu-9"
+
+        for subject in (
+            "lockstep.event.x",
+            "lockstep.request.hold.v1.ops.main.r",
+            "$JS.API.STREAM.PURGE.LOCKSTEP_EVENTS",
+        ):
+            await dashboard.publish(subject, b"{}")
+        await dashboard.subscribe("lockstep.request.>")
+        await dashboard.flush()
+        await asyncio.sleep(0.1)
+    assert len(refused) == 4, refused
+
+
+async def test_a_requester_asks_under_its_own_name_and_no_other(url: str) -> None:
+    """The stream acknowledges its own; the server refuses somebody else's."""
+    refused: list[str] = []
+    own, others = "lockstep.request.hold.v1.ops.main.r-1", "lockstep.request.hold.v1.root.main.r-1"
+    async with client(url, "ops", refused) as ops:
+        stored = await ops.jetstream().publish(own, b"{}", headers={"Nats-Msg-Id": "r-1"})
+        again = await ops.jetstream().publish(own, b"{}", headers={"Nats-Msg-Id": "r-1"})
+        await ops.publish(others, b"{}")
+        await ops.flush()
+        await asyncio.sleep(0.1)
+
+    assert (stored.stream, again.duplicate) == ("LOCKSTEP_REQUESTS", True)
+    assert len(refused) == 1
+    assert others in refused[0]
