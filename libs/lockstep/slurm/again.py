@@ -31,7 +31,7 @@ async def _ask(ask: Callable[[], Awaitable[T]], *again: type[Unreachable | Busy]
     try:
         return await ask()
     except again as error:
-        asked_to_wait = isinstance(error, Busy) and (error.status != 503 or error.after_s is not None)
-        if asked_to_wait or clock.monotonic() - began > QUICK_S:
+        is_for_all = isinstance(error, Busy) and error.status != 503
+        if is_for_all or clock.monotonic() - began > QUICK_S:
             raise
     return await ask()

@@ -26,7 +26,7 @@ class Server:
         return "answer"
 
 
-CUT, PAGE, BUSY = Unreachable("cut"), Unreachable("a page", status=502), Busy("busy", status=503)
+CUT, PAGE, BUSY = Unreachable("cut"), Unreachable("a page", status=502), Busy("busy", status=503, after_s=3.0)
 
 
 @pytest.mark.parametrize("error", [CUT, PAGE, BUSY], ids=str)
@@ -47,14 +47,13 @@ async def test_a_reading_is_asked_for_once_more_and_no_more(error: SlurmError) -
         NoSuchNode("gpu-9"),
         Unsupported("no"),
         Busy("too many", status=429),
-        Busy("later", status=503, after_s=3.0),
         Busy("slurmctld is busy"),
     ],
     ids=str,
 )
 @pytest.mark.parametrize("ask", [again.read, again.write])
 async def test_an_answer_is_an_answer(error: SlurmError, ask: Callable[..., object]) -> None:
-    """What Slurm itself says, and a wish to be left alone, is taken at its word."""
+    """What Slurm itself says, and that we ask too often, is taken at its word."""
     server = Server(error)
     with pytest.raises(type(error)):
         await ask(server.ask)  # type: ignore[misc]
