@@ -46,6 +46,10 @@ class DrainTasks:
             tasks.create_task(self._work())
             tasks.create_task(self._show())
 
+    def show(self) -> None:
+        """How much waits, for the metrics."""
+        QUEUE_DEPTH.labels("drain").set(len(self._dirty))
+
     async def _collect(self) -> None:
         async for touched in self._ports.mirror.changes():
             keys = self._drains.touched(touched)
@@ -67,7 +71,6 @@ class DrainTasks:
             await self._wake.wait()
             self._wake.clear()
             (keys, self._dirty), since = (self._dirty, set()), self._dirty_since
-            QUEUE_DEPTH.labels("drain").set(len(keys))
             try:
                 if await self._publish(keys):
                     observe_leg("fact-to-decision", self._ports.clock.monotonic() - since)
@@ -133,10 +136,10 @@ async def _every(seconds: float) -> AsyncIterator[int]:
 
 async def run(ports: Ports) -> None:
     """Decide for every worker until cancelled; the one who decides counts the fleet for the metrics."""
-    census = Census(ports.mirror.table, ports.settings.policy)
-    with ports.health.observing(census.show):
+    tasks, census = DrainTasks(ports), Census(ports.mirror.table, ports.settings.policy)
+    with ports.health.observing(tasks.show), ports.health.observing(census.show):
         try:
-            await DrainTasks(ports).run()
+            await tasks.run()
         finally:
             census.forget()
 

@@ -76,6 +76,10 @@ class ReconcilerTasks:
                 async for touched in self._ports.mirror.changes():
                     self._enqueue(touched)
 
+    def show(self) -> None:
+        """How much waits, for the metrics."""
+        QUEUE_DEPTH.labels("reconciler").set(self._lanes.depth)
+
     def _enqueue(self, touched: Touched) -> None:
         workers = set(touched.workers)
         nodes = set(touched.nodes)
@@ -90,7 +94,6 @@ class ReconcilerTasks:
                 nodes.add(self._reconciler.worker(key).node_name)
         for node in nodes - {""}:
             self._lanes.put(("node", node), partial(self._look_at_node, node))
-        QUEUE_DEPTH.labels("reconciler").set(self._lanes.depth)
 
     async def _look(self, key: WorkerKey) -> None:
         started = clock.monotonic()
@@ -181,10 +184,11 @@ def _guarded(cluster: ClusterSettings) -> dict[str, str]:
 
 async def run(ports: Ports) -> None:
     """Write for every worker until cancelled."""
-    look = seen(ports.mirror.table)
+    tasks, look = ReconcilerTasks(ports), seen(ports.mirror.table)
     ports.mirror.on_change.append(look)
     try:
-        await ReconcilerTasks(ports).run()
+        with ports.health.observing(tasks.show):
+            await tasks.run()
     finally:
         ports.mirror.on_change.remove(look)
 
