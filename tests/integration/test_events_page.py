@@ -7,7 +7,7 @@ import re
 import shutil
 import socket
 from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager, suppress
+from contextlib import aclosing, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,8 @@ from nats.aio.client import Client
 from nats.js.api import ConsumerConfig, DeliverPolicy
 
 from lockstep.bus.connection import connect
+from lockstep.bus.events import EventSeen, subscribe_events
+from lockstep.bus.ordered import CaughtUp
 from lockstep.bus.streams import ensure
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -171,6 +173,22 @@ async def test_a_reader_reads_goes_back_and_changes_nothing(url: str) -> None:
         await dashboard.flush()
         await asyncio.sleep(0.1)
     assert len(refused) == 4, refused
+
+
+async def test_our_own_subscription_needs_no_more_rights_than_a_readers(url: str, tmp_path: Path) -> None:
+    """`lockstep events` works for the dashboard's user: all that is there, then the word that the rest is live."""
+    (tmp_path / "dashboard").write_text(PASSWORD, "utf-8")
+    found = []
+    connection = await connect(url, name="test", user="dashboard", password_file=str(tmp_path / "dashboard"))
+    async with asyncio.timeout(20), aclosing(subscribe_events(connection)) as items:  # type: ignore[type-var]
+        async for item in items:
+            if isinstance(item, CaughtUp):
+                break
+            assert isinstance(item, EventSeen)
+            found.append(item.subject)
+    await connection.close()
+
+    assert set(found) == subjects(EVENTS)
 
 
 async def test_a_requester_asks_under_its_own_name_and_no_other(url: str) -> None:
