@@ -7,7 +7,7 @@ import pytest
 from lockstep.base import clock
 from tests.e2e.site import WORKERS, Site, eventually
 from tests.lab.lab import Lab
-from tests.lab.lockstep import Lockstep
+from tests.lab.lockstep import SERVICES, Lockstep
 from tests.lab.prometheus import Prometheus
 from tests.observability.__main__ import DASHBOARDS
 
@@ -50,22 +50,39 @@ def test_prometheus_counts_what_the_fleet_does(traced: Lockstep, prometheus: Pro
     eventually("proven drained", lambda: prometheus.value('sum(lockstep_drains{progress="drained"})') == 1)
     assert prometheus.value("sum(lockstep_workers)") == len(WORKERS)
     assert prometheus.value('sum(lockstep_holds{class="cordon"})') == 1
+    eventually("every panel shows something", lambda: not silent(prometheus))
+
     site.kubectl("uncordon", host)
     eventually("no drain", lambda: prometheus.value("sum(lockstep_drains)") == 0)
-
     seen = prometheus.exemplars("lockstep_leg_seconds_bucket", began, clock.now().timestamp())
     assert seen
     assert all(len(each["trace_id"]) == 32 for each in seen)
-    firing = {name for name, state in prometheus.alerts().items() if state == "firing"}
-    assert firing == set()
+    assert {name for name, state in prometheus.alerts().items() if state == "firing"} == set()
 
-    silent = [
-        query.expr
-        for dashboard in DASHBOARDS.values()
-        for query in dashboard.queries()
-        if not query.expr.endswith(RARE) and not prometheus.query(filled_in(query.expr))
+
+def test_a_cordon_is_one_line_for_whoever_sees_it(site: Site) -> None:
+    """In the watcher's log as the node's, in the poller's as the worker's; decisions and writes have a line each."""
+    logs = {service: site.lockstep.process(service) for service in SERVICES}
+    since = {service: site.lockstep.log_end(name) for service, name in logs.items()}
+    host = site.cordon("gpu-2")
+    eventually("proven drained, and let go", lambda: not site.protected("gpu-2"))
+    lines = {service: site.lockstep.log_lines(name, since[service]) for service, name in logs.items()}
+
+    assert [line["happened"] for line in lines["pod-watcher"] if line.get("node") == host] == [["node.cordoned.v1"]]
+    seen = [line["happened"] for line in lines["slurm-poller"] if line.get("worker") == "main/gpu-2"]
+    assert len(seen) == 1
+    assert "slurm-node.state-changed.v1" in seen[0]
+    decided = [line["actions"] for line in lines["drain"] if line.get("worker") == "main/gpu-2"]
+    assert decided[-1] == "drained"
+    assert [line["actions"][0] for line in lines["reconciler"] if "DrainNode" in line.get("actions", ())] == [
+        "DrainNode"
     ]
-    assert silent == []
+
+
+def silent(prometheus: Prometheus) -> list[str]:
+    """The queries of our dashboards that show nothing, though they should."""
+    queries = [query.expr for dashboard in DASHBOARDS.values() for query in dashboard.queries()]
+    return [expr for expr in queries if not expr.endswith(RARE) and not prometheus.query(filled_in(expr))]
 
 
 def filled_in(expression: str) -> str:
