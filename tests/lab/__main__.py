@@ -5,7 +5,7 @@ import os
 import sys
 
 from . import leftovers, lock, needs, paths
-from .build import KUBERNETES
+from .build import ALL, KUBERNETES
 from .lab import Lab, build_everything, clean
 
 
@@ -21,7 +21,7 @@ def main(arguments: list[str]) -> int:
     for command in (up, down):
         command.add_argument("--no-wait", action="store_true", help="give up if another command is changing the lab")
     commands.add_parser("status", help="processes, and what is on the machine")
-    fill = commands.add_parser("build", help="install and build everything, start nothing")
+    fill = commands.add_parser("build", help="install and build everything that any test needs, start nothing")
     for command in (up, fill):
         command.add_argument("--slurm", default="26.05", help="26.05 or 24.11")
     commands.add_parser("doctor", help="what this machine lacks")
@@ -51,7 +51,7 @@ def _run(options: argparse.Namespace, rest: list[str]) -> int:
         case "status":
             return _status()
         case "build":
-            build_everything(options.slurm)
+            build_everything(options.slurm, ALL)
         case "doctor":
             print(needs.report())
         case "logs":

@@ -8,6 +8,7 @@ one is never used; Go's own build cache makes a repeated one cheap.
 import os
 import shutil
 import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -80,12 +81,23 @@ CONTAINERD = Program(
 
 COREDNS = Program(name="coredns", version=versions.COREDNS, packages=("github.com/coredns/coredns",), minutes=2.5)
 
-ALL = (KUBERNETES, CONTAINERD, COREDNS)
+JAEGER = Program(
+    name="jaeger",
+    version=versions.JAEGER,
+    packages=("github.com/jaegertracing/jaeger/cmd/jaeger",),
+    minutes=3.5,
+    stamps=(f"github.com/jaegertracing/jaeger/internal/version.latestVersion={versions.JAEGER}",),
+)
+
+NEEDED = (KUBERNETES, CONTAINERD, COREDNS)
+"""What every lab needs."""
+ALL = (*NEEDED, JAEGER)
+"""And what only some tests ask for."""
 
 
-def missing() -> list[Program]:
+def missing(programs: Sequence[Program] = NEEDED) -> list[Program]:
     """What a first run still has to build."""
-    return [program for program in ALL if not program.built]
+    return [program for program in programs if not program.built]
 
 
 def build(program: Program) -> None:
@@ -117,7 +129,7 @@ def build(program: Program) -> None:
         draft.rename(program.folder)
 
 
-def build_all() -> None:
+def build_all(programs: Sequence[Program] = NEEDED) -> None:
     """Build what is missing, one after the other: a Go build uses all cores by itself."""
-    for program in sorted(missing(), key=lambda program: program.minutes):
+    for program in sorted(missing(programs), key=lambda program: program.minutes):
         build(program)

@@ -9,6 +9,7 @@
 
 import json
 import shutil
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import Literal
 
 from . import addons, build, cgroups, hollow, images, lock, needs, network, nodes, packages, paths, ports
 from .faults import Faults
+from .jaeger import Jaeger
 from .kube import CONTROL_PLANE, Kube
 from .nats import Nats
 from .processes import Processes
@@ -69,6 +71,8 @@ class Lab:
         self.nats = Nats(self.processes)
         self.prometheus = Prometheus(self.processes)
         """Not part of `up`; whoever wants it starts it."""
+        self.jaeger = Jaeger(self.processes)
+        """Not part of `up` either."""
         self.fail = Faults(self.processes, self.kube, self.nodes)
 
     @classmethod
@@ -229,12 +233,12 @@ def prepare(shape: Shape) -> None:
     build_everything(shape.slurm)
 
 
-def build_everything(slurm: str) -> None:
+def build_everything(slurm: str, programs: Sequence[build.Program] = build.NEEDED) -> None:
     """Fill the cache: Debian packages on the machine, Go programs, Slurm's root file system, the pause image."""
     if build.missing():
         say("First run: Kubernetes, containerd and CoreDNS are built once, about 10 minutes on two cores; later 15 s.")
     packages.install()
-    together(build.build_all, partial(slurm_rootfs, slurm))
+    together(partial(build.build_all, programs), partial(slurm_rootfs, slurm))
     images.pause()
 
 

@@ -31,6 +31,11 @@ NATS = 14222
 NATS_MONITOR = 18222
 PROMETHEUS = 19090
 """Only while somebody wants it."""
+JAEGER = 26686
+"""Its questions and answers; only while somebody wants it, as the next two."""
+JAEGER_GRPC = 26685
+OTLP = 24318
+"""Where it takes traces, over HTTP."""
 
 
 def node_address(number: int) -> str:

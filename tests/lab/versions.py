@@ -9,6 +9,9 @@ CONTAINERD = "v2.2.9"
 COREDNS = "v1.15.0"
 """``go/coredns/go.mod``."""
 
+JAEGER = "v1.76.0"
+"""``go/jaeger/go.mod``; of this module version it is Jaeger 2, whose page is not built in, only its API."""
+
 PAUSE = "docker.io/lockstep-lab/pause:1"
 """The sandbox image, made of Debian's busybox-static."""
 

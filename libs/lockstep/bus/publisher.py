@@ -2,7 +2,9 @@
 
 import asyncio
 from base64 import b64decode
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from types import MappingProxyType
 
 import msgspec
 
@@ -13,13 +15,17 @@ from lockstep.bus.connection import NO_MESSAGE, WRONG_LAST_SEQUENCE, ApiError, C
 from lockstep.bus.envelope import Message, Unknown, pack_event, pack_fact, unpack_fact
 from lockstep.contracts.events import Event
 from lockstep.contracts.facts import Fact
-from lockstep.contracts.subjects import FACTS, fact_subject
+from lockstep.contracts.subjects import FACTS, event_subject, fact_subject
 
 ACK_WITHIN_S = 2.0
 AGAIN_AFTER_S = 0.2
 WINDOW = 1_000
 """Messages that wait for their acknowledgement at the same time."""
 _EXPECTED = "Nats-Expected-Last-Subject-Sequence"
+_NO_TRACES: Mapping[str, str] = MappingProxyType({})
+
+Sending = Callable[[str, str], AbstractContextManager[str]]
+"""`sending(subject, traceparent)` around the sending of one message; gives the traceparent that goes with it."""
 
 
 class _Said(msgspec.Struct):
@@ -43,7 +49,7 @@ class Publisher:
         source: str,
         epoch: int = 0,
         may_act: Callable[[], bool] = lambda: True,
-        traceparent: Callable[[], str] = str,
+        sending: Sending = lambda _subject, traceparent: nullcontext(traceparent),
         patience_s: float = 15.0,
         on_doubt: Callable[[], None] = lambda: None,
         on_event: Callable[[Event], None] = lambda _: None,
@@ -55,7 +61,7 @@ class Publisher:
             source: who we are, for `ce-source`.
             epoch: written into each fact that has none.
             may_act: asked before anything is sent; when it says no, nothing is.
-            traceparent: the trace of what is being done.
+            sending: around the sending of each message.
             patience_s: for one call, until it raises Retry.
             on_doubt: called when an error may mean that a stream is lost; see `streams.StreamKeeper.look`.
             on_event: called with each event that the stream has.
@@ -65,7 +71,7 @@ class Publisher:
         self._source = source
         self._epoch = epoch
         self._may_act = may_act
-        self._traceparent = traceparent
+        self._sending = sending
         self._patience_s = patience_s
         self._on_doubt = on_doubt
         self._on_event = on_event
@@ -83,8 +89,10 @@ class Publisher:
         """Publishes one fact; see `facts`. Whether it was news."""
         return await self.facts([fact]) == 1
 
-    async def facts(self, facts: Iterable[Fact]) -> int:
+    async def facts(self, facts: Iterable[Fact], traces: Mapping[str, str] = _NO_TRACES) -> int:
         """Publishes those that are news, all at once, and returns how many when the stream has them.
+
+        `traces` says per subject in which trace a fact arose, where it is not the current one.
 
         Raises:
             Retry: NATS did not take some of them in time. Those that it has are not sent again by the next call.
@@ -93,25 +101,32 @@ class Publisher:
         async with self._turn:
             newest = {fact_subject(fact): self._stamped(fact) for fact in facts}
             news = {subject: fact for subject, fact in newest.items() if self._is_news(subject, fact)}
-            await self._send_facts(news)
+            with ExitStack() as sent:
+                go_with = {s: sent.enter_context(self._sending(s, traces.get(s, ""))) for s in news}
+                await self._send_facts(news, go_with)
             return len(news)
 
     async def event(self, event: Event) -> None:
         """Publishes one event; see `events`."""
         await self.events([event])
 
-    async def events(self, events: Iterable[Event]) -> None:
+    async def events(self, events: Iterable[Event], traces: Mapping[str, str] = _NO_TRACES) -> None:
         """Publishes events in order, all at once, and returns when the stream has them. The same id is stored once.
+
+        `traces` says per id in which trace an event arose, where it is not the current one.
 
         Raises:
             Retry: NATS did not take some of them in time; sending all of them again is right.
         """
-        traceparent = self._traceparent()
-        events = list(events)
-        messages = [pack_event(event, self._source, traceparent) for event in events]
         deadline = monotonic() + self._patience_s
-        while messages:
-            messages = [m for m, answer in await self._attempt(messages, deadline) if isinstance(answer, Retry)]
+        events = list(events)
+        with ExitStack() as sent:
+            messages = []
+            for event in events:
+                traceparent = sent.enter_context(self._sending(event_subject(event), traces.get(event.id, "")))
+                messages.append(pack_event(event, self._source, traceparent))
+            while messages:
+                messages = [m for m, answer in await self._attempt(messages, deadline) if isinstance(answer, Retry)]
         for event in events:
             self._on_event(event)
 
@@ -121,7 +136,7 @@ class Publisher:
             self.acknowledged = 0
             for said in self._said.values():
                 said.sequence = 0
-            await self._send_facts({subject: said.fact for subject, said in self._said.items()})
+            await self._send_facts({subject: said.fact for subject, said in self._said.items()}, _NO_TRACES)
             return len(self._said)
 
     def _stamped(self, fact: Fact) -> Fact:
@@ -131,10 +146,9 @@ class Publisher:
         said = self._said.get(subject)
         return said is None or said.news != _news(fact)
 
-    async def _send_facts(self, facts: dict[str, Fact]) -> None:
-        traceparent = self._traceparent()
+    async def _send_facts(self, facts: dict[str, Fact], traces: Mapping[str, str]) -> None:
         deadline = monotonic() + self._patience_s
-        waiting = {subject: pack_fact(fact, self._source, traceparent) for subject, fact in facts.items()}
+        waiting = {subject: pack_fact(fact, self._source, traces.get(subject, "")) for subject, fact in facts.items()}
         while waiting:
             for subject, message in waiting.items():
                 if (said := self._said.get(subject)) and said.sequence:

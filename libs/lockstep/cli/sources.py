@@ -74,6 +74,7 @@ async def facts_of(reach: Reach) -> FactTable:
                 match item:
                     case FactSeen():
                         table.apply(item.fact)
+                        table.note_trace(item.fact, item.traceparent, item.sequence)
                     case Reset():
                         table.clear()
                     case CaughtUp():

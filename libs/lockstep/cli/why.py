@@ -18,6 +18,7 @@ from lockstep.contracts.hold import DrainPolicy
 from lockstep.fleet.pairing import pair
 from lockstep.fleet.worker import Worker
 from lockstep.kube import keys
+from lockstep.runtime.telemetry import trace_link
 
 
 class Ending(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,6 +35,8 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     endings: list[Ending]
     sources: dict[str, Aware | None]
     """When each source was last known to be complete."""
+    trace: str = ""
+    """Where the newest trace about it can be looked at; empty where none is known, or `tracing.ui` is not set."""
 
 
 async def run(args: Namespace) -> int:
@@ -42,7 +45,9 @@ async def run(args: Namespace) -> int:
     async with Reach.of(args) as reach:
         fleet = await read_fleet(reach, out)
     key = choose.worker(fleet, args.worker, choose.clusters(fleet, args.cluster))
-    answer = explain(pair(fleet.table, key, fleet.site), fleet)
+    worker = pair(fleet.table, key, fleet.site)
+    trace = trace_link(reach.settings, fleet.table.flows.newest(worker))
+    answer = msgspec.structs.replace(explain(worker, fleet), trace=trace)
     if args.output == "text":
         for line in story(answer, fleet):
             out.line(line) if not line.startswith("#") else out.line(styled(line.removeprefix("#")))
@@ -102,6 +107,8 @@ def story(answer: Answer, fleet: Fleet) -> Iterator[str]:
         yield from _drain(view, fleet)
     yield "Way back:"
     yield f"  {_way_back(view)}"
+    if answer.trace:
+        yield f"Trace: {answer.trace}"
     ages = (f"{name} {ago(at, fleet.now) + ' ago' if at else 'never'}" for name, at in answer.sources.items())
     yield f"Read: {', '.join(ages)}" + (
         " (Slurm only as the pod's conditions show it)" if fleet.source == "kubernetes" else ""

@@ -283,6 +283,8 @@ class Desired(NamedFact, frozen=True, kw_only=True, omit_defaults=True, tag="dra
     """All that stand, the one that gives the words first."""
     episode: int = 0
     """Counts how often holds began that need our DRAIN; all drains of one stretch without service share it."""
+    traceparent: str = ""
+    """The trace of the flow that began this stretch of holds; what goes on after hours links back to it."""
     words: str = ""
     """The reason, the same in both systems. Empty when in service."""
     progress: Progress = Progress.NONE
@@ -314,6 +316,7 @@ class Wrote(NamedFact, frozen=True, kw_only=True, omit_defaults=True, tag="recon
     reasserted_at: Aware | None = None
     """When Slurm answered the last DRAIN that somebody's resume made necessary."""
     traceparent: str = ""
+    """The trace of the last write."""
 
 
 class SourceHealth(Fact, frozen=True, kw_only=True, omit_defaults=True, tag="source.health"):

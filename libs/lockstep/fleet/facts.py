@@ -19,6 +19,7 @@ from lockstep.contracts.facts import (
     worker_key,
 )
 from lockstep.contracts.subjects import tag_of
+from lockstep.fleet.flows import Flows
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -99,6 +100,8 @@ class FactTable:
         """Per Kubernetes node, the workers that run there or ran there last, by `cluster/name`."""
         self.wrote: dict[WorkerKey, Wrote] = {}
         self.sources: dict[SourceKey, SourceHealth] = {}
+        self.flows = Flows()
+        """The trace in which each newest fact arose; noted by whoever reads the stream."""
         self.gone_at: dict[FactKey, datetime | None] = {}
         """Things that were there and are gone, and when that was read."""
         self.epochs: dict[str, int] = {}
@@ -153,6 +156,11 @@ class FactTable:
             self._put_in(fact)
         return touched_by(fact) if before is None else touched_by(before) | touched_by(fact)
 
+    def note_trace(self, fact: Fact, traceparent: str, sequence: int) -> None:
+        """In which trace a fact of the stream arose; one that `apply` would drop as overtaken is not noted."""
+        if fact.epoch >= self.epochs.get(family_of(fact), 0):
+            self.flows.note(fact, traceparent, sequence)
+
     def clear(self) -> Touched:
         """Forgets everything (the stream was lost), and names what was known."""
         touched = self.everything()
@@ -160,6 +168,7 @@ class FactTable:
             self._take_out(fact)
         self._facts.clear()
         self.gone_at.clear()
+        self.flows.clear()
         return touched
 
     def everything(self) -> Touched:

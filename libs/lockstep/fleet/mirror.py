@@ -7,7 +7,6 @@ from contextlib import aclosing
 from lockstep.base.errors import Fatal
 from lockstep.bus.facts import FactFeed, FactSeen
 from lockstep.bus.ordered import CaughtUp, Reset
-from lockstep.contracts.common import WorkerKey
 from lockstep.contracts.facts import Fact
 from lockstep.fleet.facts import FactTable, Touched, together
 
@@ -31,8 +30,6 @@ class Mirror:
         """Set while the table holds everything that the stream has."""
         self.on_change: list[OnChange] = []
         """Called with a fact before and after, in the feed's order; must be quick."""
-        self.traces: dict[WorkerKey | str, str] = {}
-        """Per worker, and per Kubernetes node's name, the trace of the newest fact about it."""
         self.dropped = 0
         """Facts of a lower epoch, or without news."""
         self._watchers: list[_Watcher] = []
@@ -53,7 +50,6 @@ class Mirror:
                         self.ready.set()
                     case Reset():
                         self.ready.clear()
-                        self.traces.clear()
                         self._tell(self.table.clear())
         raise Fatal("the feed of facts ended")
 
@@ -75,22 +71,13 @@ class Mirror:
         finally:
             self._watchers.remove(watcher)
 
-    def trace_of(self, key: WorkerKey) -> str:
-        """The traceparent of the newest fact about a worker or its Kubernetes node; empty if none."""
-        if trace := self.traces.get(key):
-            return trace
-        return next((t for pod in self.table.pods[key].values() if (t := self.traces.get(pod.node))), "")
-
     def _take(self, seen: FactSeen) -> None:
         before = self.table.get(seen.fact)
         touched = self.table.apply(seen.fact)
+        self.table.note_trace(seen.fact, seen.traceparent, seen.sequence)
         if not touched:
             self.dropped += 1
             return
-        if seen.traceparent:
-            keys: list[WorkerKey | str] = [*touched.workers, *touched.nodes]
-            for key in keys:
-                self.traces[key] = seen.traceparent
         for callback in self.on_change:
             callback(before, seen.fact)
         self._tell(touched)

@@ -8,6 +8,7 @@ from typing import Any, Literal, Self, TypeVar
 
 import msgspec
 
+from lockstep.base.calls import Calling, untold
 from lockstep.base.clock import now
 from lockstep.contracts.hold import GROUP, VERSION, Condition, HoldSpec, HoldStatus
 from lockstep.kube import conditions, keys, leases
@@ -29,8 +30,10 @@ _MANAGER = {"fieldManager": keys.FIELD_MANAGER}
 class KubeClient:
     """One connection to one API server; share it. An async context manager."""
 
-    def __init__(self, settings: KubeClientSettings, *, random: Random | None = None) -> None:
-        self._http = Transport(settings)
+    def __init__(
+        self, settings: KubeClientSettings, *, random: Random | None = None, calling: Calling = untold
+    ) -> None:
+        self._http = Transport(settings, calling)
         self._random = random or Random()  # noqa: S311  jitter is no secret
 
     async def __aenter__(self) -> Self:

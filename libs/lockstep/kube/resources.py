@@ -57,6 +57,18 @@ class Resource(Generic[T]):
         return page.metadata, items, bad
 
 
+def route_of(path: str) -> str:
+    """The path with the names of a namespace and an object left out: `/api/v1/namespaces/{namespace}/pods/{name}`."""
+    parts = path.split("/")
+    at = 4 if path.startswith("/apis/") else 3
+    if parts[at : at + 1] == ["namespaces"] and len(parts) > at + 2:
+        parts[at + 1] = "{namespace}"
+        at += 2
+    if len(parts) > at + 1:
+        parts[at + 1] = "{name}"
+    return "/".join(parts)
+
+
 def segment(name: str) -> str:
     """A name as a part of a path; names come from outside.
 

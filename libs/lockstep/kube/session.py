@@ -22,8 +22,9 @@ class Session:
     """Connections to the address of `config`, with its certificates. `close` it."""
 
     def __init__(self, config: Configuration, *, connections: int) -> None:
-        self._host = str(config.host)
-        self._options: dict[str, Any] = {"proxy": config.proxy or _proxy_for(self._host)}
+        self.host = str(config.host)
+        """The server's address."""
+        self._options: dict[str, Any] = {"proxy": config.proxy or _proxy_for(self.host)}
         if config.proxy_headers:
             self._options["proxy_headers"] = config.proxy_headers
         if config.tls_server_name:
@@ -42,7 +43,7 @@ class Session:
         limits: aiohttp.ClientTimeout,
     ) -> aiohttp.ClientResponse:
         """The head of the answer; the body, if any, is sent as JSON. Raises what aiohttp raises."""
-        url = f"{self._host}{path}?{urlencode(query)}" if query else f"{self._host}{path}"
+        url = f"{self.host}{path}?{urlencode(query)}" if query else f"{self.host}{path}"
         data = None if body is None else msgspec.json.encode(body)
         return await self._http.request(method, url, headers=headers, data=data, timeout=limits, **self._options)
 

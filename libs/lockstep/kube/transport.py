@@ -12,6 +12,7 @@ from typing import Any, Self
 import aiohttp
 import msgspec
 
+from lockstep.base.calls import Calling, Request, untold
 from lockstep.base.errors import BadInput
 from lockstep.base.text import one_line
 from lockstep.kube import keys, wire
@@ -27,6 +28,7 @@ from lockstep.kube.errors import (
     NotFound,
     Unreachable,
 )
+from lockstep.kube.resources import route_of
 from lockstep.kube.session import Session
 from lockstep.kube.settings import KubeClientSettings
 
@@ -63,8 +65,10 @@ class _Call(msgspec.Struct, frozen=True):
 class Transport:
     """The way to one API server. An async context manager: all connections are closed at its end."""
 
-    def __init__(self, settings: KubeClientSettings) -> None:
+    def __init__(self, settings: KubeClientSettings, calling: Calling = untold) -> None:
+        """`calling` is around each request until its head is there; it gives further headers (the trace)."""
         self.settings = settings
+        self._calling = calling
         self.counters = Counters()
         self._open: tuple[Session, Access] | None = None
         self._read_at = 0.0
@@ -158,12 +162,19 @@ class Transport:
         headers = {"Content-Type": call.content_type, "Accept": "application/json", "User-Agent": keys.FIELD_MANAGER}
         if access.authorization:
             headers["Authorization"] = access.authorization
-        try:
-            answer = await session.request(
-                call.method, call.path, query=call.query, headers=headers, body=call.body, limits=call.limits
-            )
-        except (aiohttp.ClientError, TimeoutError, OSError) as e:
-            raise Unreachable(f"{call.method} {call.path}: {_text(e)}") from e
+        with self._calling(Request(call.method, session.host, call.path, route_of(call.path))) as told:
+            try:
+                answer = await session.request(
+                    call.method,
+                    call.path,
+                    query=call.query,
+                    headers={**told.headers, **headers},
+                    body=call.body,
+                    limits=call.limits,
+                )
+            except (aiohttp.ClientError, TimeoutError, OSError) as e:
+                raise Unreachable(f"{call.method} {call.path}: {_text(e)}") from e
+            told.answered(answer.status)
         return answer, access
 
     async def _connection(self, refused: Access | None = None) -> tuple[Session, Access]:

@@ -21,7 +21,8 @@ from lockstep.runtime.embedded import NatsAddress, embedded_address
 from lockstep.runtime.health import Health
 from lockstep.runtime.metrics import CALLS, NATS_UP
 from lockstep.runtime.settings import ClusterSettings, Settings
-from lockstep.runtime.telemetry import Outage, current_traceparent
+from lockstep.runtime.telemetry import Outage
+from lockstep.runtime.tracing import calling
 from lockstep.slurm.client import SlurmRest
 from lockstep.slurm.port import SlurmApi
 from lockstep.slurm.tokens import FileTokens, KeyTokens
@@ -82,7 +83,10 @@ async def open_kube(settings: Settings) -> AsyncIterator[KubeClient]:
     """
     kube = settings.kube
     async with KubeClient(
-        KubeClientSettings(kubeconfig=kube.kubeconfig, context=kube.context, qps=kube.qps, concurrency=kube.concurrency)
+        KubeClientSettings(
+            kubeconfig=kube.kubeconfig, context=kube.context, qps=kube.qps, concurrency=kube.concurrency
+        ),
+        calling=calling,
     ) as client:
         yield client
 
@@ -105,12 +109,7 @@ def _slurm(cluster: ClusterSettings) -> SlurmRest:
     def count(method: str, route: str, seconds: float, answered: bool) -> None:
         CALLS.labels(cluster.name, method, route, str(answered).lower()).observe(seconds)
 
-    return SlurmRest(Transport(cluster.url, tokens, on_call=count, headers=_trace_headers), cluster=cluster.name)
-
-
-def _trace_headers() -> dict[str, str]:
-    traceparent = current_traceparent()
-    return {"traceparent": traceparent} if traceparent else {}
+    return SlurmRest(Transport(cluster.url, tokens, on_call=count, calling=calling), cluster=cluster.name)
 
 
 def nats_address(settings: Settings) -> NatsAddress:

@@ -31,7 +31,7 @@ from lockstep.runtime.health import Health
 from lockstep.runtime.metrics import LEADING, RESTARTS, count_event
 from lockstep.runtime.ports import Leadership, Ports, open_bus, open_kube, open_slurm
 from lockstep.runtime.settings import Settings
-from lockstep.runtime.telemetry import current_traceparent
+from lockstep.runtime.tracing import sending, trace_as
 from lockstep.slurm.port import SlurmApi
 
 LOST_PAUSE_S = 0.5
@@ -108,6 +108,7 @@ class Process:
 
     async def _serve(self, service: Service, shared: "_Shared") -> None:
         """One service: waits until it may act, runs it until it may not, and so on."""
+        trace_as(service.name)
         leadership = self._leadership(service, shared.kube)
         LEADING.labels(service.name).set(0)
         RESTARTS.labels(service.name)
@@ -142,7 +143,7 @@ class Process:
             source=service.name,
             epoch=epoch,
             may_act=lambda: leadership.holds(monotonic()),
-            traceparent=current_traceparent,
+            sending=sending,
             on_doubt=shared.keeper.look,
             on_event=count_event,
         )

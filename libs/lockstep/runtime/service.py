@@ -15,7 +15,8 @@ from lockstep.runtime.health import Health
 from lockstep.runtime.load import load
 from lockstep.runtime.process import Process, Service, leaves
 from lockstep.runtime.settings import Settings
-from lockstep.runtime.telemetry import setup_logging, setup_tracing
+from lockstep.runtime.telemetry import setup_logging
+from lockstep.runtime.tracing import setup_tracing
 
 __all__ = ["Service", "main", "run_services", "run_to_the_end"]
 

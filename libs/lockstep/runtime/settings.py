@@ -126,6 +126,8 @@ class TracingSettings(Part, frozen=True, kw_only=True):
     """OTLP over HTTP, such as http://collector:4318. Empty: no traces are sent."""
     sample: Annotated[float, Meta(ge=0, le=1)] = 1.0
     """Share of the flows that are traced."""
+    ui: Annotated[str, Meta(pattern=r"^(https?://[^@\s{}]+\{trace_id\}[^@\s{}]*)?$", max_length=500)] = ""
+    """Where people look at a trace, such as http://jaeger:16686/trace/{trace_id}; `lockstep why` prints it."""
 
 
 class LogSettings(Part, frozen=True, kw_only=True):

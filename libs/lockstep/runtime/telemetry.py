@@ -1,24 +1,18 @@
-"""Logs, traces and metrics, all set up in one place; everything goes to standard error, OTLP and /metrics."""
+"""Logs, set up in one place: one line per event, to standard error; each names the trace that it is part of."""
 
 import logging
+import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
-from contextlib import contextmanager
+from collections.abc import MutableMapping
 from typing import Any
 
 import msgspec
 import structlog
 from opentelemetry import trace
-from opentelemetry.sdk.resources import SERVICE_NAME, Resource
-from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor
-from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
-from opentelemetry.trace import Link, Span, SpanContext, Status, StatusCode
-from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from lockstep.base.clock import monotonic
 from lockstep.base.text import one_line
-from lockstep.runtime.settings import LogSettings, TracingSettings
+from lockstep.runtime.settings import LogSettings, Settings
 
 KEYS = frozenset(
     {
@@ -32,8 +26,9 @@ KEYS = frozenset(
 """The keys of log lines. A test rejects others, so that one thing has one name everywhere."""
 
 MAX_VALUE = 500
-_TRACER = "lockstep"
-_PROPAGATOR = TraceContextTextMapPropagator()
+TRACE_ID = "{trace_id}"
+_TRACEPARENT = re.compile(r"00-(?P<trace_id>[0-9a-f]{32})-[0-9a-f]{16}-(?P<flags>[0-9a-f]{2})")
+_SAMPLED = 1
 
 Fields = MutableMapping[str, Any]
 
@@ -110,60 +105,15 @@ class Outage:
         return lasted
 
 
-def setup_tracing(
-    settings: TracingSettings, service: str, *, processor: SpanProcessor | None = None
-) -> Callable[[], None]:
-    """Sends spans to the endpoint, if there is one. Returns what flushes and ends it; that blocks for seconds."""
-    if not settings.endpoint and processor is None:
-        return lambda: None
-    sampler = ParentBased(TraceIdRatioBased(settings.sample))
-    provider = TracerProvider(sampler=sampler, resource=Resource.create({SERVICE_NAME: f"lockstep-{service}"}))
-    provider.add_span_processor(processor or BatchSpanProcessor(_exporter(settings.endpoint)))
-    trace.set_tracer_provider(provider)
-
-    def shutdown() -> None:
-        provider.force_flush(5_000)
-        provider.shutdown()
-
-    return shutdown
+def traced_as(traceparent: str) -> dict[str, str]:
+    """The field that leads from a line, logged outside of its span, to the trace; nothing where there is none."""
+    found = _TRACEPARENT.fullmatch(traceparent)
+    return {"trace_id": found["trace_id"]} if found else {}
 
 
-def _exporter(endpoint: str) -> Any:
-    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter  # noqa: PLC0415  slow to import
-
-    return OTLPSpanExporter(endpoint=endpoint.rstrip("/") + "/v1/traces", timeout=5)
-
-
-@contextmanager
-def span(
-    name: str, *, parent: str = "", links: Sequence[str] = (), attributes: Mapping[str, Any] | None = None
-) -> Iterator[Span]:
-    """A span in which the block runs; an error marks it and goes on.
-
-    `parent` is the traceparent that came with what is handled; without one, the current span is the parent, if any.
-    `links` are traceparents of others that the decision used.
-    """
-    context = _PROPAGATOR.extract({"traceparent": parent}) if parent else None
-    linked = [Link(at) for at in map(_context_of, links) if at is not None]
-    shown = {k: one_line(v, limit=MAX_VALUE) if isinstance(v, str) else v for k, v in (attributes or {}).items()}
-    tracer = trace.get_tracer(_TRACER)
-    with tracer.start_as_current_span(
-        name, context=context, links=linked, attributes=shown, record_exception=False, set_status_on_exception=False
-    ) as current:
-        try:
-            yield current
-        except Exception as error:
-            current.set_status(Status(StatusCode.ERROR, one_line(str(error), limit=200)))
-            raise
-
-
-def current_traceparent() -> str:
-    """The W3C traceparent of the current span, to be sent along; empty outside of any."""
-    carrier: dict[str, str] = {}
-    _PROPAGATOR.inject(carrier)
-    return carrier.get("traceparent", "")
-
-
-def _context_of(traceparent: str) -> SpanContext | None:
-    context = trace.get_current_span(_PROPAGATOR.extract({"traceparent": traceparent})).get_span_context()
-    return context if context.is_valid else None
+def trace_link(settings: Settings, traceparent: str) -> str:
+    """Where people see this trace, by the setting `tracing.ui`; empty where none is set or the trace was not kept."""
+    found = _TRACEPARENT.fullmatch(traceparent)
+    if found is None or not int(found["flags"], 16) & _SAMPLED:
+        return ""
+    return settings.tracing.ui.replace(TRACE_ID, found["trace_id"])

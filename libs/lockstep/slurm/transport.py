@@ -8,6 +8,7 @@ import aiohttp
 from yarl import URL
 
 from lockstep.base import clock
+from lockstep.base.calls import Calling, Request, untold
 from lockstep.slurm.answers import Answer
 from lockstep.slurm.errors import Unreachable
 from lockstep.slurm.tokens import Tokens
@@ -31,7 +32,7 @@ class Transport:
         connections: int = 8,
         tls: ssl.SSLContext | None = None,
         on_call: OnCall | None = None,
-        headers: Callable[[], Mapping[str, str]] | None = None,
+        calling: Calling = untold,
     ) -> None:
         """Opens nothing yet.
 
@@ -43,7 +44,7 @@ class Transport:
             connections: at most so many at once; slurmctld defers answers when too many ask.
             tls: how an https server is checked, where the system's own way is not meant.
             on_call: told of each request.
-            headers: further headers of each request (the trace it belongs to).
+            calling: around each request; gives further headers (the trace it belongs to).
         """
         self._socket = url.removeprefix(_UNIX) if url.startswith(_UNIX) else ""
         self._url = "http://localhost" if self._socket else url.rstrip("/")
@@ -52,7 +53,7 @@ class Transport:
         self._connections = connections
         self._tls = tls
         self._on_call = on_call
-        self._headers = headers
+        self._calling = calling
         self._session: aiohttp.ClientSession | None = None
 
     def who(self) -> dict[str, str]:
@@ -79,23 +80,26 @@ class Transport:
         Raises:
             Unreachable: there is no whole answer.
         """
-        headers = {"Accept": "application/json", **(self._headers() if self._headers else {}), **who}
+        headers = {"Accept": "application/json", **who}
         if body is not None:
             headers["Content-Type"] = "application/json"
-        address = f"{self._url}/slurm/{parser}/{route.replace('{name}', quote(name, safe=''))}"
+        path = f"/slurm/{parser}/{route.replace('{name}', quote(name, safe=''))}"
+        url = URL(f"{self._url}{path}", encoded=True)
         started, answered = clock.monotonic(), False
-        try:
-            async with self._open().request(
-                method, URL(address, encoded=True), params=query, data=body, headers=headers, allow_redirects=False
-            ) as response:
-                content = await response.read()
-            answered = True
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            why = "time ran out" if isinstance(error, TimeoutError) else f"{type(error).__name__}: {error}"
-            raise Unreachable(f"{method} {route}: {why}") from error
-        finally:
-            if self._on_call:
-                self._on_call(method, route, clock.monotonic() - started, answered)
+        with self._calling(Request(method, self._url, path, f"/slurm/{parser}/{route}")) as call:
+            try:
+                async with self._open().request(
+                    method, url, params=query, data=body, headers={**call.headers, **headers}, allow_redirects=False
+                ) as response:
+                    call.answered(response.status)
+                    content = await response.read()
+                answered = True
+            except (aiohttp.ClientError, TimeoutError, OSError) as error:
+                why = "time ran out" if isinstance(error, TimeoutError) else f"{type(error).__name__}: {error}"
+                raise Unreachable(f"{method} {route}: {why}") from error
+            finally:
+                if self._on_call:
+                    self._on_call(method, route, clock.monotonic() - started, answered)
         return Answer(
             status=response.status,
             content_type=response.headers.get("Content-Type", ""),

@@ -42,12 +42,14 @@ def decide(worker: Worker, policy: Policy, now: datetime) -> Decision | None:
     holds = _with_unheard(standing(worker, policy, now), worker, policy, now)
     if slurm is None and worker.pod is None and (before is None or not holds):
         return _forgotten(worker, policy, now)
+    episode = _episode(worker, holds)
     wanted = Desired(
         cluster=worker.cluster,
         name=worker.name,
         in_service=not holds,
         holds=holds,
-        episode=_episode(worker, holds),
+        episode=episode,
+        traceparent=before.traceparent if before and before.holds and holds and before.episode == episode else "",
         words=words(holds, slurm.reason if slurm and states.has_reason(slurm.base, slurm.flags) else ""),
         waiting_for=[job.brief for job in worker.jobs[:MAX_JOBS]] if holds else [],
         deadline=min((h.deadline for h in holds if h.deadline), default=None),

@@ -8,24 +8,25 @@ import msgspec
 
 from lockstep.base import clock
 from lockstep.contracts.common import WorkerKey
-from lockstep.contracts.events import Event
 from lockstep.contracts.facts import Desired, KubeHold
 from lockstep.contracts.hold import HoldStatus
 from lockstep.contracts.policy import Policy
 from lockstep.drain.decide import decide
+from lockstep.drain.model import Decision
 from lockstep.drain.status import same, status_of
 from lockstep.fleet.drained import WAITS_FOR_A_READ
 from lockstep.fleet.facts import FactTable, Touched
 from lockstep.fleet.holds import hold_id
 from lockstep.fleet.pairing import Site, pair, workers_on
 from lockstep.fleet.sources import Returns
+from lockstep.fleet.worker import Worker
 
 
-class Wanted(NamedTuple):
-    """What is to be published: the events first, so that a crash in between repeats them and loses none."""
+class Decided(NamedTuple):
+    """What was decided, and on what."""
 
-    events: list[Event]
-    desired: list[Desired]
+    worker: Worker
+    decision: Decision
 
 
 class Drains:
@@ -43,21 +44,19 @@ class Drains:
         self._due: dict[WorkerKey, datetime] = {}
         """When a deadline or an expiry makes a worker worth a look."""
 
-    def look(self, keys: Iterable[WorkerKey]) -> Wanted:
-        """What is to be published for these workers now."""
+    def look(self, keys: Iterable[WorkerKey]) -> list[Decided]:
+        """What is to be published for those of these workers for whom it is news."""
         now = clock.now()
-        events: list[Event] = []
-        desired: list[Desired] = []
+        decided: list[Decided] = []
         for key in keys:
             if key[0] not in self._clusters:
                 continue
             worker = pair(self._table, key, self._site)
             decision = decide(worker, self._policy, now)
             if decision is not None:
-                events += decision.events
-                desired.append(decision.desired)
+                decided.append(Decided(worker, decision))
             self._note(key, decision.desired if decision else worker.desired, now)
-        return Wanted(events, desired)
+        return decided
 
     def touched(self, touched: Touched) -> set[WorkerKey]:
         """The workers that a change may concern."""

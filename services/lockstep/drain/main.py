@@ -1,13 +1,17 @@
 """The drain service: its tasks, and what keeps them going."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 
 from lockstep.base.backoff import backoff
 from lockstep.base.errors import Retry
 from lockstep.contracts.common import WorkerKey
+from lockstep.contracts.facts import worker_key
+from lockstep.contracts.subjects import fact_subject
 from lockstep.drain.handlers import Drains, Statuses
+from lockstep.drain.model import Decision
 from lockstep.drain.status import refusal
+from lockstep.drain.traces import begun_in, step
 from lockstep.kube.errors import KubeError
 from lockstep.runtime import service
 from lockstep.runtime.gauges import Census
@@ -15,6 +19,8 @@ from lockstep.runtime.metrics import HANDLED, QUEUE_DEPTH, observe_leg
 from lockstep.runtime.ports import Ports
 from lockstep.runtime.service import Service
 from lockstep.runtime.site import site_of
+from lockstep.runtime.telemetry import traced_as
+from lockstep.runtime.tracing import steps
 
 TICK_S = 0.5
 """How late a deadline or an expiry may be noticed."""
@@ -83,22 +89,33 @@ class DrainTasks:
 
     async def _publish(self, keys: set[WorkerKey]) -> int:
         """How many workers are wanted otherwise than before."""
-        wanted = self._drains.look(keys)
-        if wanted.events:
-            await self._ports.bus.events(wanted.events)
-        if wanted.desired:
-            await self._ports.bus.facts(wanted.desired)
-            for desired in wanted.desired:
-                self._ports.mirror.table.apply(desired)
-                self._ports.log.info(
-                    "Decided",
-                    worker=f"{desired.cluster}/{desired.name}",
-                    actions=desired.progress,
-                    because=desired.words or "in service",
-                )
+        decided = self._drains.look(keys)
+        with steps(lambda: {d.worker.key: step(d, self._table.flows) for d in decided}) as traces:
+            told = [begun_in(d.decision, traces.get(d.worker.key, "")) for d in decided]
+            await self._tell(told, traces)
         self._status_wake.set()
         HANDLED.labels("drain", "ok").inc(len(keys))
-        return len(wanted.desired)
+        return len(decided)
+
+    async def _tell(self, decided: list[Decision], traces: Mapping[WorkerKey, str]) -> None:
+        """The events first, so that a crash in between repeats them and loses none."""
+        events = [event for each in decided for event in each.events]
+        if events:
+            of_events = {e.id: traces[worker_key(d.desired)] for d in decided if traces for e in d.events}
+            await self._ports.bus.events(events, of_events)
+        desired = [each.desired for each in decided]
+        if desired:
+            of_facts = {fact_subject(d): traces[worker_key(d)] for d in desired if traces}
+            await self._ports.bus.facts(desired, of_facts)
+            for each in desired:
+                self._table.apply(each)
+                self._ports.log.info(
+                    "Decided",
+                    worker=f"{each.cluster}/{each.name}",
+                    actions=each.progress,
+                    because=each.words or "in service",
+                    **traced_as(traces.get(worker_key(each), "")),
+                )
 
     async def _show(self) -> None:
         """Writes the status of Holds, at a pace of its own: people may read it half a second later."""

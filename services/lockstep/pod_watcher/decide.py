@@ -137,10 +137,21 @@ def hold_fact(hold: Hold, clusters: Sequence[str]) -> KubeHold:
 
 
 def is_echo(before: Fact | None, after: Fact | None) -> bool:
-    """The only difference is what Lockstep itself writes on pods: conditions and protection."""
-    if not isinstance(before, KubePod) or not isinstance(after, KubePod):
-        return False
-    same = msgspec.structs.replace(before, conditions=after.conditions, protected=after.protected)
+    """The only difference is what Lockstep itself writes: a pod's conditions and protection, a node's, our mirror."""
+    match before, after:
+        case KubePod(), KubePod():
+            same: Fact = msgspec.structs.replace(before, conditions=after.conditions, protected=after.protected)
+        case KubeNode(), KubeNode():
+            same = msgspec.structs.replace(before, in_service=after.in_service)
+            if is_mirrored(after) or (before.mirror_mark and not after.mirror_mark and not after.unschedulable):
+                same = msgspec.structs.replace(
+                    same,
+                    unschedulable=after.unschedulable,
+                    mirror_mark=after.mirror_mark,
+                    cordoned_by=after.cordoned_by,
+                )
+        case _:
+            return False
     return _content(same) == _content(after)
 
 

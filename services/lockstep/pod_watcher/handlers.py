@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager, aclosing, nullcontext
+from contextlib import aclosing
 from datetime import datetime
 from functools import partial
 from typing import Any, NamedTuple, NoReturn
@@ -12,25 +12,27 @@ import structlog
 from lockstep.base import clock
 from lockstep.base.errors import Fatal, Retry
 from lockstep.bus.publisher import Publisher
-from lockstep.contracts.common import WorkerKey
 from lockstep.contracts.events import Event, SourceBack, SourceLost
-from lockstep.contracts.facts import SITE, Fact, KubeHold, KubeNode, KubePod, SourceHealth, worker_key
+from lockstep.contracts.facts import SITE, Fact, KubeHold, KubeNode, KubePod, SourceHealth
+from lockstep.contracts.subjects import fact_subject
 from lockstep.kube.errors import KubeError
 from lockstep.kube.port import Delta, KubeApi
 from lockstep.kube.wire import Hold, Node, Pod
-from lockstep.pod_watcher.decide import News, hold_fact, is_echo, news, node_fact, pod_fact
+from lockstep.pod_watcher.decide import News, hold_fact, news, node_fact, pod_fact
 from lockstep.pod_watcher.model import reading_of, selector_of
 from lockstep.runtime.changes import log_changes
 from lockstep.runtime.metrics import observe_leg
 from lockstep.runtime.settings import Settings
-from lockstep.runtime.telemetry import Outage, span
+from lockstep.runtime.telemetry import Outage
+from lockstep.runtime.tracing import Step, steps
 
 SOURCE = "kube"
 BEAT_S = 1.0
 """Between two heartbeats."""
 PROBE_S = 2.0
 """So long nothing may be heard before the API server is asked for a sign of life: a broken path is silent."""
-MAX_LINKS = 16
+NAME = "kubernetes changed"
+"""Of a span."""
 PROBES_FAILED = 2
 """So many signs of life missing in a row are an outage; told before our lease, which is kept there too, runs out."""
 
@@ -70,18 +72,18 @@ class PodWatcher:
         settings: Settings,
         *,
         known: Iterable[Fact] = (),
-        trace_of: Callable[[WorkerKey], str] = lambda _: "",
+        step_of: Callable[[Fact | None, Fact], Step] = lambda _before, _after: Step(NAME),
         on_round: Callable[[], None] = lambda: None,
     ) -> None:
         """`known` is what the stream says of this source: only differences are told.
 
-        `trace_of` gives the trace of our last writes on a worker. `on_round` is told each time that this lives.
+        `step_of` gives the span of a change. `on_round` is told each time that this lives.
         """
         known = list(known)
         before = next((f for f in known if isinstance(f, SourceHealth) and f.source == SOURCE), None)
         self._kube = kube
         self._out = out
-        self._trace_of = trace_of
+        self._step_of = step_of
         self._on_round = on_round
         self._watches = watches_of(settings)
         self._known: dict[Key, Fact] = {_key(fact): fact for fact in known if isinstance(fact, _KINDS)}
@@ -93,6 +95,7 @@ class PodWatcher:
         """What is not alive, and why; empty: it has only just begun."""
         self._pending: dict[Key, Note] = {}
         self._events: list[Event] = []
+        self._event_traces: dict[str, str] = {}
         self._wake = asyncio.Event()
         self._heard: datetime | None = None
         self._beat = before
@@ -217,13 +220,14 @@ class PodWatcher:
         as_of = self._heard if not self._missing else None
         told = {key: news(self._known.get(key), *note) for key, note in notes.items()}
         try:
-            with self._spanned(notes, told):
-                await self._out.facts([fact for each in told.values() for fact in each.facts])
+            with steps(lambda: self._steps(notes, told)) as traces:
+                of_facts = {fact_subject(f): traces[key] for key in traces for f in told[key].facts}
+                await self._out.facts([fact for each in told.values() for fact in each.facts], of_facts)
                 now = clock.now()
                 for key, note in notes.items():
                     if told[key].facts:
-                        observe_leg("read-to-fact", (now - note.at).total_seconds())
-                log_changes(log, (event for each in told.values() for event in each.events))
+                        taken_s = (now - note.at).total_seconds()
+                        observe_leg("read-to-fact", taken_s, traceparent=traces.get(key, ""))
         except Retry:
             self._pending = notes | self._pending
             raise
@@ -232,22 +236,23 @@ class PodWatcher:
                 self._known.pop(key, None)
             else:
                 self._known[key] = note.fact
-        self._events += [event for each in told.values() for event in each.events]
+        happened = [event for each in told.values() for event in each.events]
+        of_events = {event.id: traces[key] for key in traces for event in told[key].events}
+        log_changes(log, happened, of_events)
+        self._events += happened
+        self._event_traces |= of_events
         if events := self._events[:]:
-            await self._out.events(events)
+            await self._out.events(events, self._event_traces)
             del self._events[: len(events)]
+            self._event_traces.clear()
         await self._tell_health(as_of)
 
-    def _spanned(self, notes: Mapping[Key, Note], told: Mapping[Key, News]) -> AbstractContextManager[object]:
-        """A change that shows only writes of ours belongs to the flow of those; any other begins one."""
-        changed = [key for key, each in told.items() if each.facts]
-        if not changed:
-            return nullcontext()
-        echoes = [fact for key in changed if is_echo(self._known.get(key), fact := notes[key].fact)]
-        traces = sorted({t for fact in echoes if isinstance(fact, KubePod) and (t := self._trace_of(worker_key(fact)))})
-        parent = traces[0] if len(traces) == 1 and len(echoes) == len(changed) else ""
-        links = [] if parent else traces[:MAX_LINKS]
-        return span("kubernetes changed", parent=parent, links=links, attributes={"count": len(changed)})
+    def _steps(self, notes: Mapping[Key, Note], told: Mapping[Key, News]) -> dict[Key, Step]:
+        """The spans of what has happened now."""
+        happened = (
+            key for key, each in told.items() if each.facts and not (notes[key].quiet and key not in self._known)
+        )
+        return {key: self._step_of(self._known.get(key), told[key].facts[-1]) for key in happened}
 
     async def _tell_health(self, as_of: datetime | None) -> None:
         """The heartbeat; while something is missing there is none, but its end is told once, with the reason."""

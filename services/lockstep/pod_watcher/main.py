@@ -1,27 +1,24 @@
 """The pod watcher: one task for each watch, one that publishes, one that asks for a sign of life."""
 
-from lockstep.contracts.common import WorkerKey
 from lockstep.fleet.facts import family_of
 from lockstep.pod_watcher.handlers import PodWatcher
+from lockstep.pod_watcher.traces import Traces
 from lockstep.runtime import service
 from lockstep.runtime.ports import Ports
 from lockstep.runtime.service import Service
+from lockstep.runtime.site import site_of
 
 
 async def run(ports: Ports) -> None:
     """Follow Kubernetes until cancelled, from what the stream already says of it."""
     table = ports.mirror.table
-
-    def trace_of(key: WorkerKey) -> str:
-        wrote = table.wrote.get(key)
-        return wrote.traceparent if wrote else ""
-
+    traces = Traces(table, site_of(ports.settings), (cluster.name for cluster in ports.settings.clusters))
     watcher = PodWatcher(
         ports.kube,
         ports.bus,
         ports.settings,
         known=[fact for fact in table.all() if family_of(fact) == SERVICE.family],
-        trace_of=trace_of,
+        step_of=traces.step,
         on_round=lambda: ports.health.beat(ports.name),
     )
     try:

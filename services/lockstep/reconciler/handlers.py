@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection, Sequence
 from contextlib import nullcontext
 from datetime import datetime
+from functools import partial
 
 import msgspec
 
@@ -32,7 +33,9 @@ from lockstep.reconciler.model import (
     WorkerAction,
 )
 from lockstep.reconciler.tally import counted
+from lockstep.reconciler.traces import on_node, on_worker
 from lockstep.reconciler.turns import Turns
+from lockstep.runtime.tracing import step
 from lockstep.slurm import reasons, states
 from lockstep.slurm.errors import SlurmError, Unreachable
 
@@ -121,8 +124,9 @@ class Reconciler:
                 worker = self.worker(key)
                 action = self._next(worker, done)
                 if type(action) is kind:
-                    told = await self._try(worker, action)
-                    self._remember(worker, action, told)
+                    with step(partial(on_worker, worker, action, self._table.flows)):
+                        told = await self._try(worker, action)
+                        self._remember(worker, action, told)
                     done.append(action)
         return done
 
@@ -140,12 +144,14 @@ class Reconciler:
         if not self._next_on_node(name):
             return []
         done: list[NodeAction] = []
+        workers = self._workers_on(name)
         async with self._turns.turn(RANK_OF_NODES):
             for action in self._next_on_node(name):
                 self._check_lease()
                 revision = self._table.nodes[name].revision if name in self._table.nodes else ""
                 try:
-                    await counted(action, self._hands.carry_out_on_node(action))
+                    with step(partial(on_node, name, workers, action, self._table.flows)):
+                        await counted(action, self._hands.carry_out_on_node(action))
                 except NotFound:
                     continue
                 except KubeError as error:
@@ -159,11 +165,14 @@ class Reconciler:
         node = self._table.nodes.get(name)
         if node is None:
             return []
-        workers = [self.worker(key) for key in workers_on(self._table, name, self._clusters, self._site)]
+        workers = self._workers_on(name)
         kube = self._table.sources.get(("kube", SITE))
         as_of = kube.complete_as_of if kube else None
         actions = decide_node(node, workers, self._policy, clock.now(), kube_as_of=as_of)
         return [a for a in actions if self._answered.get(_node_slot(name, a)) != (a, node.revision)]
+
+    def _workers_on(self, name: str) -> list[Worker]:
+        return [self.worker(key) for key in workers_on(self._table, name, self._clusters, self._site)]
 
     def drift(self, key: WorkerKey) -> list[Event]:
         """What was broken at the last sweep already and still is; told once, until it has been right again."""

@@ -39,6 +39,7 @@ from lockstep.reconciler.model import (
     WorkerAction,
 )
 from lockstep.reconciler.writer import SlurmWriter
+from lockstep.runtime.tracing import current_traceparent
 from lockstep.slurm import again
 from lockstep.slurm.errors import Refused
 from lockstep.slurm.port import SlurmApi
@@ -140,6 +141,7 @@ class Hands:
             name=worker.name,
             words=action.words,
             drained_at=answer.at,
+            traceparent=current_traceparent(),
             episode=episode,
             reasserted_at=answer.at if again else before,
             epoch=self._epoch,
@@ -164,6 +166,7 @@ class Hands:
             cluster=worker.cluster,
             name=worker.name,
             undrained_at=answer.at,
+            traceparent=current_traceparent(),
             epoch=self._epoch,
             read_at=answer.at,
         )

@@ -12,6 +12,7 @@ from lockstep.contracts.common import WorkerKey
 from lockstep.contracts.events import Event
 from lockstep.contracts.facts import Wrote
 from lockstep.contracts.policy import Protect
+from lockstep.contracts.subjects import fact_subject
 from lockstep.fleet.facts import Touched
 from lockstep.fleet.pairing import workers_on
 from lockstep.fleet.sources import Returns
@@ -27,7 +28,8 @@ from lockstep.runtime.ports import Ports
 from lockstep.runtime.service import Service
 from lockstep.runtime.settings import ClusterSettings
 from lockstep.runtime.site import site_of
-from lockstep.runtime.telemetry import span
+from lockstep.runtime.telemetry import traced_as
+from lockstep.runtime.tracing import current_traceparent
 
 WIDTH = 4096
 """Workers that are looked at side by side: a gathered write can only gather those that wait for it."""
@@ -58,6 +60,7 @@ class ReconcilerTasks:
             tell=self._tell,
         )
         self._news: tuple[list[Wrote], list[Event]] = ([], [])
+        self._event_traces: dict[str, str] = {}
         self._wake = asyncio.Event()
         self._returns = Returns(ports.settings.policy.stale_after_s)
         self._waiting: set[WorkerKey] = set()
@@ -97,19 +100,19 @@ class ReconcilerTasks:
 
     async def _look(self, key: WorkerKey) -> None:
         started = clock.monotonic()
-        with span("reconcile", parent=self._ports.mirror.trace_of(key), attributes={"lockstep.worker": "/".join(key)}):
-            done = await self._reconciler.look(key)
-            took = clock.monotonic() - started
-            if done:
-                observe_leg("decision-to-write", took)
+        done = await self._reconciler.look(key)
+        took = clock.monotonic() - started
         (self._waiting.add if self._reconciler.waits_for_a_read(key) else self._waiting.discard)(key)
         if done:
+            trace = self._table.flows.newest(self._reconciler.worker(key))
+            observe_leg("decision-to-write", took, traceparent=trace)
             self._ports.log.info(
                 "Wrote",
                 worker="/".join(key),
                 actions=[type(action).__name__ for action in done],
                 because=done[0].because,
                 took_ms=round(took * 1000),
+                **traced_as(trace),
             )
         self._errors.pop(("worker", key), None)
         HANDLED.labels("reconciler", "ok").inc()
@@ -140,6 +143,8 @@ class ReconcilerTasks:
         if wrote is not None:
             self._news[0].append(wrote)
         self._news[1].extend(events)
+        if events and (traceparent := current_traceparent()):
+            self._event_traces.update((event.id, traceparent) for event in events)
         if wrote is not None or events:
             self._wake.set()
 
@@ -148,13 +153,17 @@ class ReconcilerTasks:
             await self._wake.wait()
             self._wake.clear()
             (wrote, events), self._news = self._news, ([], [])
+            traces = {fact_subject(fact): fact.traceparent for fact in wrote if fact.traceparent}
             try:
-                await self._ports.bus.facts(wrote)
-                await self._ports.bus.events(events)
+                await self._ports.bus.facts(wrote, traces)
+                await self._ports.bus.events(events, self._event_traces)
             except Retry:
                 self._news = (wrote + self._news[0], events + self._news[1])
                 await asyncio.sleep(TELL_AGAIN_S)
                 self._wake.set()
+            else:
+                for event in events:
+                    self._event_traces.pop(event.id, None)
 
     async def _sweep(self) -> None:
         while True:

@@ -13,7 +13,9 @@ from typing import NamedTuple
 from lockstep.base import clock
 from lockstep.base.errors import Retry
 from lockstep.contracts.facts import SlurmNode
+from lockstep.fleet.flows import others
 from lockstep.fleet.holds import is_foreign
+from lockstep.runtime.tracing import current_traceparent, link, span
 from lockstep.slurm import again, states
 from lockstep.slurm.errors import NoSuchNode, SlurmError
 from lockstep.slurm.port import Outcome, SlurmApi
@@ -36,6 +38,9 @@ class _Wish(NamedTuple):
     name: str
     words: str | None
     answer: "asyncio.Future[Answer]"
+    traceparent: str
+    sent: list[str]
+    """The trace of the batch in which it was sent."""
 
 
 class SlurmWriter:
@@ -70,7 +75,7 @@ class SlurmWriter:
                 await asyncio.sleep(self._gather_s)
                 self._wake.clear()
                 sent, self._wishes = self._wishes, []
-                await self._send(sent)
+                await self._send_traced(sent)
         finally:
             self._ended = True
             _fail([*sent, *self._wishes], Retry("the write was interrupted"))
@@ -79,9 +84,26 @@ class SlurmWriter:
         if self._ended:
             raise Retry("nothing is written any more")
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        self._wishes.append(_Wish(name, words, answer))
+        wish = _Wish(name, words, answer, current_traceparent(), [])
+        self._wishes.append(wish)
         self._wake.set()
-        return await answer
+        try:
+            return await answer
+        finally:
+            for traceparent in others(wish.traceparent, wish.sent):
+                link(traceparent)
+
+    async def _send_traced(self, wishes: list[_Wish]) -> None:
+        """A batch is a part of the first flow that waits for it; it links to the others, and they to it."""
+        traces = list(filter(None, (wish.traceparent for wish in wishes)))
+        if not traces:
+            await self._send(wishes)
+            return
+        links = others(traces[0], traces)
+        with span("write to Slurm", parent=traces[0], links=links, attributes={"lockstep.count": len(wishes)}):
+            for wish in wishes:
+                wish.sent.append(current_traceparent())
+            await self._send(wishes)
 
     async def _send(self, wishes: list[_Wish]) -> None:
         try:

@@ -1,8 +1,7 @@
 """Reads one Slurm cluster again and again, and publishes what changed; a heartbeat says that all of it is true."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import datetime
 from functools import partial
 from random import Random
@@ -17,10 +16,11 @@ from lockstep.bus.publisher import Publisher
 from lockstep.contracts.events import Event, SourceBack, SourceLost
 from lockstep.contracts.facts import Fact, SlurmJob, SlurmNode, SlurmReservation, SourceHealth
 from lockstep.contracts.policy import Policy
+from lockstep.contracts.subjects import fact_subject
 from lockstep.runtime.changes import log_changes
 from lockstep.runtime.metrics import POLL, POLL_INTERVAL, observe_leg
 from lockstep.runtime.settings import PollSettings
-from lockstep.runtime.telemetry import span
+from lockstep.runtime.tracing import Step, steps
 from lockstep.slurm import again
 from lockstep.slurm.errors import SlurmError
 from lockstep.slurm.port import SlurmApi
@@ -44,7 +44,8 @@ FULL_EVERY_S = 60.0
 """So often all nodes are read whatever Slurm says of changes: its stamps are one second coarse."""
 READ_WITHIN_S = 30.0
 """No reading takes longer; the client's own limit is shorter."""
-MAX_LINKS = 16
+NAME = "slurm changed"
+"""Of a span."""
 
 T = TypeVar("T")
 F = TypeVar("F", bound=SlurmNode | SlurmJob | SlurmReservation)
@@ -64,19 +65,19 @@ class ClusterPoller:
         poll: PollSettings,
         policy: Policy,
         known: Iterable[Fact] = (),
-        trace_of: Callable[[SlurmNode], str] = lambda _: "",
+        step_of: Callable[[SlurmNode | None, SlurmNode], Step] = lambda _before, _after: Step(NAME),
         ref_of: RefOf | None = None,
     ) -> None:
         """`known` is what the stream says of this source: only differences are told.
 
-        `trace_of` gives the trace of the write of ours that a node shows, if it shows one; `ref_of` where a worker is.
+        `step_of` gives the span of a change from what was told to what is; `ref_of` where a worker is.
         """
         known = list(known)
         self._cluster = cluster
         self._slurm = slurm
         self._out = out
         self._poll = poll
-        self._trace_of = trace_of
+        self._step_of = step_of
         self._log = log.bind(cluster=cluster)
         self._watchman = Watchman(policy.allowed_flags, ref_of)
         self._nodes = _known(SlurmNode, known, cluster)
@@ -96,6 +97,7 @@ class ClusterPoller:
         self._jobs_since = 0
         self._reservations_due = 0.0
         self._events: list[Event] = []
+        self._event_traces: dict[str, str] = {}
         self._pace = Pace(min_s=poll.min_interval_s, max_s=poll.max_interval_s, max_share=poll.max_share)
         self._cost_s = 0.0
         self._paid_at = clock.monotonic()
@@ -119,9 +121,10 @@ class ClusterPoller:
         try:
             failures = await self._read_all()
             if events := self._events[:]:
-                await self._out.events(events)
-                log_changes(self._log, events)
+                await self._out.events(events, self._event_traces)
+                log_changes(self._log, events, self._event_traces)
                 del self._events[: len(events)]
+                self._event_traces.clear()
         except Retry as e:
             self._since, self._jobs_since = 0, 0
             return e.after_s or 1.0
@@ -151,22 +154,27 @@ class ClusterPoller:
         except (SlurmError, TimeoutError) as e:
             return await self._failed(self._node_source, _text(e), at)
         told = Difference[SlurmNode]([], [])
+        traces: Mapping[str, str] = {}
         if answer is not None:
             told = difference(self._nodes, answer.nodes, at)
             if is_suspicious(len(self._nodes), len(told.gone)) and not self._is_doubtful:
                 self._is_doubtful = True
                 self._log.warning("Most nodes are missing, reading again", count=len(told.gone))
                 return await self._failed(self._node_source, f"{len(told.gone)} nodes are missing at once", at)
-            with self._spanned(told.changed):
-                await self._out.facts([*told.changed, *told.gone])
-                if told.changed or told.gone:
-                    observe_leg("read-to-fact", (clock.now() - at).total_seconds())
+            nodes = [*told.changed, *told.gone]
+            with steps(lambda: self._steps(nodes)) as traces:
+                await self._out.facts(nodes, {fact_subject(node): traces[node.name] for node in nodes if traces})
+                if nodes:
+                    traceparent = next(iter(traces.values()), "")
+                    observe_leg("read-to-fact", (clock.now() - at).total_seconds(), traceparent=traceparent)
             self._is_doubtful, self._since = False, answer.last_update
             self._full_at = clock.monotonic() if full else self._full_at
         if self._is_first:
-            self._events += self._watchman.first(told.changed, at)
+            events = self._watchman.first(told.changed, at)
         else:
-            self._events += self._watchman.events(self._nodes, told, at)
+            events = self._watchman.events(self._nodes, told, at)
+        self._events += events
+        self._event_traces |= {e.id: traces[e.identity] for e in events if e.identity in traces}
         self._is_first = False
         _apply(self._nodes, told)
         if told.changed or told.gone:
@@ -235,14 +243,10 @@ class ClusterPoller:
         if told.health is not None:
             await self._out.fact(told.health)
 
-    def _spanned(self, changed: Sequence[SlurmNode]) -> AbstractContextManager[object]:
-        """A change that shows a write of ours belongs to the flow of that write; any other begins one."""
-        if not changed:
-            return nullcontext()
-        traces = sorted({trace for node in changed if (trace := self._trace_of(node))})
-        parent = traces[0] if len(traces) == 1 else ""
-        links = [] if parent else traces[:MAX_LINKS]
-        return span("slurm nodes changed", parent=parent, links=links, attributes={"count": len(changed)})
+    def _steps(self, nodes: list[SlurmNode]) -> dict[str, Step]:
+        """The spans of what has happened now, by the nodes' names."""
+        happened = [] if self._is_first else nodes
+        return {node.name: self._step_of(self._nodes.get(node.identity), node) for node in happened}
 
 
 def _known(kind: type[F], facts: Iterable[Fact], cluster: str) -> dict[str, F]:

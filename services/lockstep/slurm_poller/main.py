@@ -10,18 +10,14 @@ from lockstep.runtime import service
 from lockstep.runtime.ports import Ports
 from lockstep.runtime.service import Service
 from lockstep.runtime.site import site_of
-from lockstep.slurm import reasons
 from lockstep.slurm_poller.handlers import ClusterPoller
+from lockstep.slurm_poller.traces import Traces
 
 
 async def run(ports: Ports) -> None:
     """Read every cluster until cancelled, from what the stream already says of it."""
     settings, table, site = ports.settings, ports.mirror.table, site_of(ports.settings)
     known = [fact for fact in table.all() if family_of(fact) == SERVICE.family]
-
-    def trace_of(node: SlurmNode) -> str:
-        wrote = table.wrote.get(worker_key(node))
-        return wrote.traceparent if wrote and reasons.same(node.reason, wrote.words) else ""
 
     def ref_of(node: SlurmNode) -> WorkerRef:
         return pair(table, worker_key(node), site).ref
@@ -35,7 +31,7 @@ async def run(ports: Ports) -> None:
                 poll=settings.poll,
                 policy=settings.policy,
                 known=known,
-                trace_of=trace_of,
+                step_of=Traces(table).step,
                 ref_of=ref_of,
             )
             tasks.create_task(_poll(poller, f"{ports.name}/{cluster}", ports))

@@ -4,12 +4,13 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import msgspec
 import pytest
 
 from lockstep.base.errors import Fatal
 from lockstep.bus.facts import FactFeed, FactSeen
 from lockstep.bus.ordered import CaughtUp, Reset
-from lockstep.contracts.facts import Fact, KubeNode, KubePod, SlurmNode
+from lockstep.contracts.facts import Fact, SlurmNode
 from lockstep.fleet.facts import Touched
 from lockstep.fleet.mirror import MERGE_AT, Mirror
 
@@ -128,15 +129,15 @@ async def test_callbacks_hear_each_change_with_what_was_before() -> None:
     assert heard == [("-", "IDLE"), ("IDLE", "DOWN")]
 
 
-async def test_the_trace_of_the_newest_fact_about_a_worker_is_kept() -> None:
-    """Also the one that came with its Kubernetes node, where the worker has none of its own."""
+async def test_the_trace_of_each_newest_fact_is_kept() -> None:
+    """A fact that an overtaken leader still sends changes neither the table nor the trace."""
     async with running() as (mirror, feed):
-        await feed.say(KubePod(cluster="main", worker="gpu-1", namespace="s", name="p", node="host-1"))
-        await feed.say(KubeNode(name="host-1"), trace="00-a")
-        assert mirror.trace_of(W) == "00-a"
-        await feed.say(node("gpu-1"), trace="00-b")
-        assert mirror.trace_of(W) == "00-b"
-        assert mirror.trace_of(("main", "other")) == ""
+        flows = mirror.table.flows
+        await feed.say(msgspec.structs.replace(node("gpu-1"), epoch=2), trace="00-a")
+        await feed.say(msgspec.structs.replace(node("gpu-1", "DOWN"), epoch=1), trace="00-b")
+        assert [flow.traceparent for flow in flows.of([node("gpu-1"), node("gpu-2")])] == ["00-a"]
+        await feed.say(Reset("lost"))
+        assert flows.of([node("gpu-1")]) == []
 
 
 async def test_a_feed_that_ends_is_fatal() -> None:

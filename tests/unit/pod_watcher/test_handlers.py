@@ -1,7 +1,7 @@
 """The pod watcher over a scripted Kubernetes and a bus that writes down what it is given."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from random import Random
@@ -38,7 +38,7 @@ class Bus:
         self.happened: list[Event] = []
         self.away = False
 
-    async def facts(self, facts: Iterable[Fact]) -> int:
+    async def facts(self, facts: Iterable[Fact], traces: Mapping[str, str] | None = None) -> int:
         """As the publisher."""
         if self.away:
             raise Retry("NATS is away", after_s=0.01)
@@ -49,7 +49,7 @@ class Bus:
         """As the publisher."""
         return await self.facts([fact]) > 0
 
-    async def events(self, events: Iterable[Event]) -> None:
+    async def events(self, events: Iterable[Event], traces: Mapping[str, str] | None = None) -> None:
         """As the publisher."""
         if self.away:
             raise Retry("NATS is away", after_s=0.01)

@@ -162,3 +162,11 @@ def test_a_signal_that_cannot_be_read_is_a_fault_of_the_settings(tmp_path: Path,
     """It would never match, and nobody would know."""
     path = written(tmp_path, SMALL + f"policy: {{node_conditions: ['{text}']}}")
     assert "policy: node_conditions" in faults_of(path, {})
+
+
+@pytest.mark.parametrize(
+    "ui", ["http://jaeger/trace/", "jaeger/{trace_id}", "http://u@jaeger/{trace_id}", "http://jaeger/{trace_id}{x}"]
+)
+def test_an_address_for_traces_without_a_place_for_the_trace_is_refused(tmp_path: Path, ui: str) -> None:
+    """It would lead nowhere, or give something away."""
+    assert "LOCKSTEP_TRACING_UI" in faults_of(written(tmp_path, SMALL), {"LOCKSTEP_TRACING_UI": ui})

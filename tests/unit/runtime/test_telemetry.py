@@ -1,44 +1,17 @@
-"""Logs, outages and traces."""
+"""Logs, outages, and the way from a line to its trace."""
 
-import asyncio
-import gc
 import json
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import structlog
-from opentelemetry import trace
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from structlog.testing import capture_logs
 
-from lockstep.runtime.settings import LogSettings, TracingSettings
-from lockstep.runtime.telemetry import (
-    KEYS,
-    MAX_VALUE,
-    Outage,
-    current_traceparent,
-    setup_logging,
-    setup_tracing,
-    span,
-)
-
-_EXPORTER = InMemorySpanExporter()
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _tracing() -> None:
-    """One provider a process, as in life."""
-    setup_tracing(TracingSettings(), "test", processor=SimpleSpanProcessor(_EXPORTER))
-
-
-@pytest.fixture
-def spans() -> Iterator[InMemorySpanExporter]:
-    """Finished spans of this test."""
-    _EXPORTER.clear()
-    yield _EXPORTER
-    _EXPORTER.clear()
+from lockstep.runtime.settings import LogSettings, Settings, TracingSettings
+from lockstep.runtime.telemetry import KEYS, MAX_VALUE, Outage, setup_logging, trace_link, traced_as
+from lockstep.runtime.tracing import span
+from tests.spans import kept_spans
 
 
 @pytest.fixture
@@ -84,7 +57,7 @@ def test_lines_below_the_level_are_not_written(stderr: pytest.CaptureFixture[str
 def test_a_line_inside_a_span_names_the_trace(stderr: pytest.CaptureFixture[str]) -> None:
     """So that one leads to the other."""
     setup_logging(LogSettings(), "drain")
-    with span("look") as current:
+    with kept_spans(), span("look") as current:
         structlog.get_logger().info("Decided")
     assert lines(stderr)[0]["trace_id"] == f"{current.get_span_context().trace_id:032x}"
 
@@ -108,57 +81,32 @@ def test_an_outage_is_two_lines() -> None:
     assert all(line.keys() - {"log_level"} <= KEYS for line in logs)
 
 
-def test_a_span_continues_the_trace_that_came_with_the_message(spans: InMemorySpanExporter) -> None:
-    """The next service's span is the child of the sender's."""
-    with span("watch"):
-        sent = current_traceparent()
-    assert current_traceparent() == ""
-    with span("decide", parent=sent, links=[sent, "nonsense"]):
-        pass
-    first, second = spans.get_finished_spans()
-    assert second.parent is not None
-    assert second.parent.span_id == first.context.span_id
-    assert second.context.trace_id == first.context.trace_id
-    assert [link.context.span_id for link in second.links] == [first.context.span_id]
+TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+UI = "http://jaeger:16686/trace/{trace_id}"
 
 
-def test_a_broken_traceparent_starts_a_new_trace(spans: InMemorySpanExporter) -> None:
-    """It comes from outside."""
-    with span("decide", parent="00-zz"):
-        pass
-    assert spans.get_finished_spans()[0].parent is None
+def settings(ui: str) -> Settings:
+    """Settings with a place where traces are looked at."""
+    return Settings(clusters=[], tracing=TracingSettings(ui=ui))
 
 
-def test_an_error_marks_the_span_and_goes_on(spans: InMemorySpanExporter) -> None:
-    """The trace shows where it failed."""
-    with pytest.raises(ValueError, match="no"), span("write"):
-        raise ValueError("no")
-    assert spans.get_finished_spans()[0].status.status_code is trace.StatusCode.ERROR
+@pytest.mark.parametrize(
+    ("ui", "traceparent", "link"),
+    [
+        (UI, TRACE, "http://jaeger:16686/trace/0af7651916cd43dd8448eb211c80319c"),
+        ("", TRACE, ""),
+        (UI, "", ""),
+        (UI, TRACE[:-2] + "02", ""),
+        (UI, "00-../../etc-b7ad6b7169203331-01", ""),
+    ],
+    ids=["a link", "nowhere to look", "no trace", "not sampled", "nonsense"],
+)
+def test_a_trace_is_linked_to_where_people_look_at_it(ui: str, traceparent: str, link: str) -> None:
+    """Only one that was kept, and only where the settings say so."""
+    assert trace_link(settings(ui), traceparent) == link
 
 
-async def test_a_hundred_flows_at_once_keep_their_traces_apart(spans: InMemorySpanExporter) -> None:
-    """Each message carries its own context through the loop."""
-    queue: asyncio.Queue[tuple[int, str]] = asyncio.Queue()
-
-    async def send(number: int) -> None:
-        with span(f"send-{number}"):
-            await asyncio.sleep(0)
-            await queue.put((number, current_traceparent()))
-
-    async def handle(number: int, parent: str) -> None:
-        with span(f"handle-{number}", parent=parent):
-            await asyncio.sleep(0)
-
-    async with asyncio.TaskGroup() as group:
-        for number in range(100):
-            group.create_task(send(number))
-        for _ in range(100):
-            group.create_task(handle(*await queue.get()))
-    gc.collect(0)
-    by_name = {one.name: one for one in spans.get_finished_spans()}
-    for number in range(100):
-        sent, handled = by_name[f"send-{number}"], by_name[f"handle-{number}"]
-        assert handled.context.trace_id == sent.context.trace_id
-        assert handled.parent is not None
-        assert handled.parent.span_id == sent.context.span_id
-    assert len({one.context.trace_id for one in by_name.values()}) == 100
+@pytest.mark.parametrize(("traceparent", "fields"), [(TRACE, {"trace_id": TRACE[3:35]}), ("", {}), ("00-a-b-01", {})])
+def test_a_line_that_is_written_after_its_span_can_name_the_trace(traceparent: str, fields: dict[str, str]) -> None:
+    """What is published for many at once is logged when all of it is stored."""
+    assert traced_as(traceparent) == fields

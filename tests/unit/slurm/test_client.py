@@ -2,12 +2,15 @@ import asyncio
 import json
 import socket
 from collections.abc import AsyncIterator
+from contextlib import nullcontext
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 from aiohttp import web
 from structlog.testing import capture_logs
 
+from lockstep.base.calls import Untold
 from lockstep.slurm import states
 from lockstep.slurm.client import SlurmRest
 from lockstep.slurm.errors import Busy, Denied, NoSuchNode, Refused, Unreachable, Unsupported
@@ -456,6 +459,12 @@ async def test_a_unix_socket_is_as_good(fake: FakeSlurmrestd, tmp_path: Path) ->
     await client.close()
 
 
+class Told(Untold):
+    """A call that is part of a trace."""
+
+    headers: ClassVar = {"traceparent": "00-1-2-01"}
+
+
 async def test_each_call_is_told_and_carries_its_trace(fake: FakeSlurmrestd) -> None:
     """For the metrics: method, route without names, seconds, whether it was answered; and our headers go along."""
     told: list[tuple[str, str, bool]] = []
@@ -464,7 +473,7 @@ async def test_each_call_is_told_and_carries_its_trace(fake: FakeSlurmrestd) -> 
         fake.tokens(),
         total_s=0.3,
         on_call=lambda method, route, seconds, answered: told.append((method, route, answered and seconds >= 0)),
-        headers=lambda: {"traceparent": "00-1-2-01"},
+        calling=lambda _: nullcontext(Told()),
     )
     client = SlurmRest(transport, cluster="main")
     await client.node("gpu-1")

@@ -1,7 +1,7 @@
 """The poller over a scripted Slurm and a bus that writes down what it is given."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
 import msgspec
@@ -54,7 +54,7 @@ class Bus:
         self.table = FactTable()
         self.away = False
 
-    async def facts(self, facts: Iterable[Fact]) -> int:
+    async def facts(self, facts: Iterable[Fact], traces: Mapping[str, str] | None = None) -> int:
         """As the publisher."""
         if self.away:
             raise Retry("NATS is away", after_s=0.01)
@@ -67,7 +67,7 @@ class Bus:
         """As the publisher."""
         return await self.facts([fact]) > 0
 
-    async def events(self, events: Iterable[Event]) -> None:
+    async def events(self, events: Iterable[Event], traces: Mapping[str, str] | None = None) -> None:
         """As the publisher."""
         if self.away:
             raise Retry("NATS is away", after_s=0.01)
