@@ -66,6 +66,8 @@ class FakeKube:
         """Answers to the next requests (status, reason), whatever they ask for."""
         self.requests: list[tuple[str, str, dict[str, str]]] = []
         """Method, path and query of everything that was asked."""
+        self.traces: list[str] = []
+        """The traceparents that came with it."""
         self.refused = 0
         """How many requests were answered 401."""
         self.allowed: set[tuple[str, str]] = set()
@@ -205,6 +207,7 @@ class FakeKube:
     async def _serve(self, request: web.Request) -> web.StreamResponse:
         query = dict(request.query)
         self.requests.append((request.method, request.path, query))
+        self.traces.append(request.headers.get("traceparent", ""))
         try:
             self._admit(request)
             return await self._answer(request, query)

@@ -20,9 +20,11 @@ from lockstep.bus.publisher import Publisher
 from lockstep.bus.streams import StreamKeeper, ensure, stream_state
 from lockstep.contracts.events import GapFound
 from lockstep.contracts.facts import Fact, SlurmNode
-from lockstep.contracts.subjects import EVENTS, FACTS
+from lockstep.contracts.subjects import EVENTS, FACTS, fact_subject
 from lockstep.fleet.mirror import Mirror
+from lockstep.runtime.tracing import Step, sending, steps
 from tests.fakes.nats import NatsServer, TcpProxy, connected, nats_server
+from tests.spans import header_of, is_child, kept_spans
 
 
 @pytest.fixture
@@ -442,3 +444,24 @@ async def test_streams_are_brought_to_what_they_must_be(connection: Connection) 
     )
     with pytest.raises(Exception, match=EVENTS.name):
         await ensure(connection)
+
+
+async def test_a_message_carries_the_trace_of_its_own_flow(connection: Connection) -> None:
+    """Several flows in one call; a heartbeat has none; the reader learns which fact arose in which."""
+    publisher = Publisher(connection, source="test", sending=sending)
+    with kept_spans() as spans, steps(lambda: {1: Step("one"), 2: Step("two")}) as traces:
+        await publisher.facts([node(n) for n in (1, 2, 3)], {fact_subject(node(n)): traces[n] for n in (1, 2)})
+        await publisher.events([event(1), event(2)], {"e-1": traces[1]})
+    async with mirrored(connection) as mirror:
+        flows = [flow.traceparent for flow in mirror.table.flows.of(node(n) for n in (3, 2, 1))]
+    sent = spans.named("publish slurm.node")
+    assert flows == [header_of(one) for one in sent]
+    assert [is_child(one, spans[name]) for one, name in zip(sent, ("two", "one"), strict=True)] == [True, True]
+    headers: list[str] = []
+    async with aclosing(subscribe_events(connection)) as seen:
+        async for item in seen:
+            if isinstance(item, CaughtUp):
+                break
+            assert isinstance(item, EventSeen)
+            headers.append(item.traceparent)
+    assert headers == [header_of(spans["publish fleet.gap-found.v1"]), ""]

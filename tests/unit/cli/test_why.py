@@ -96,3 +96,13 @@ def test_each_hold_is_ended_where_it_lives(ident: str, way: str) -> None:
 def test_a_name_from_outside_never_becomes_a_second_command() -> None:
     """What is to be pasted into a shell is quoted."""
     assert ending(a_view(id="slurm/gpu-3; rm -rf x")) == "scontrol update nodename='gpu-3; rm -rf x' state=resume"
+
+
+def test_the_newest_trace_is_named_where_the_settings_say_how_traces_are_seen() -> None:
+    """One click from the question to everything that happened."""
+    fleet = a_fleet(*parts(7))
+    worker = next(iter(fleet.workers(["main"])))
+    answer = msgspec.structs.replace(explain(worker, fleet), trace="http://jaeger:16686/trace/5b8a")
+
+    assert "\nTrace: http://jaeger:16686/trace/5b8a\n" in "\n".join(story(answer, fleet))
+    assert "Trace:" not in told(fleet)

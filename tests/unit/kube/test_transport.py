@@ -8,6 +8,7 @@ import pytest
 
 from lockstep.base.errors import BadInput, Reject, Retry
 from lockstep.kube.access import read_access
+from lockstep.kube.client import KubeClient
 from lockstep.kube.errors import (
     AlreadyExists,
     Busy,
@@ -19,9 +20,12 @@ from lockstep.kube.errors import (
     NotFound,
     Unreachable,
 )
+from lockstep.kube.resources import route_of
 from lockstep.kube.settings import KubeClientSettings
 from lockstep.kube.transport import failure
+from lockstep.runtime.tracing import calling, span
 from tests.fakes.kube import FakeKube
+from tests.spans import header_of, is_child, kept_spans
 from tests.unit.kube.conftest import MakeClient
 
 
@@ -212,3 +216,52 @@ async def test_a_server_that_never_answers_is_left_after_the_time_out(api: FakeK
             await kube.list_nodes()
         ended.set()
         await asyncio.sleep(0.01)
+
+
+async def test_each_request_within_a_flow_is_a_span_and_tells_the_server(api: FakeKube, tmp_path: Path) -> None:
+    """Its name has no names in it; a refused token is a request of its own; outside of a flow nothing is traced."""
+    token = tmp_path / "token"
+    token.write_text("old")
+    api.put("pods", "gpu-1", "slurm")
+    settings = KubeClientSettings(kubeconfig=api.kubeconfig(tmp_path, tokenFile=str(token)))
+    with kept_spans() as spans:
+        async with KubeClient(settings, calling=calling) as kube:
+            await kube.list_nodes()
+            token.write_text("new")
+            api.tokens = {"new"}
+            with span("show-state"):
+                await kube.get_pod("slurm", "gpu-1")
+    refused, taken = spans.named("GET /api/v1/namespaces/{namespace}/pods/{name}")
+    assert [is_child(one, spans["show-state"]) for one in (refused, taken)] == [True, True]
+    assert api.traces == ["", header_of(refused), header_of(taken)]
+    shown = dict(taken.attributes or {})
+    port = shown.pop("server.port")
+    assert api.url == f"http://127.0.0.1:{port}"
+    assert shown == {
+        "http.request.method": "GET",
+        "server.address": "127.0.0.1",
+        "url.path": "/api/v1/namespaces/slurm/pods/gpu-1",
+        "url.template": "/api/v1/namespaces/{namespace}/pods/{name}",
+        "http.response.status_code": 200,
+    }
+    assert (refused.attributes or {})["http.response.status_code"] == 401
+
+
+@pytest.mark.parametrize(
+    ("path", "route"),
+    [
+        ("/api/v1/nodes", "/api/v1/nodes"),
+        ("/api/v1/nodes/host-1/status", "/api/v1/nodes/{name}/status"),
+        ("/api/v1/namespaces/slurm/pods", "/api/v1/namespaces/{namespace}/pods"),
+        ("/api/v1/namespaces/slurm", "/api/v1/namespaces/{name}"),
+        ("/apis/lockstep.sh/v1alpha1/holds", "/apis/lockstep.sh/v1alpha1/holds"),
+        (
+            "/apis/lockstep.sh/v1alpha1/namespaces/slurm/holds/dimm/status",
+            "/apis/lockstep.sh/v1alpha1/namespaces/{namespace}/holds/{name}/status",
+        ),
+        ("/version", "/version"),
+    ],
+)
+def test_a_route_has_no_names_in_it(path: str, route: str) -> None:
+    """One of few, for names of spans and labels of metrics."""
+    assert route_of(path) == route

@@ -15,13 +15,17 @@ from lockstep.base.errors import Fatal, Retry
 from lockstep.bus.publisher import Publisher
 from lockstep.contracts.events import Event, SourceBack, SourceLost
 from lockstep.contracts.facts import Fact, KubeHold, KubeNode, KubePod, SourceHealth
+from lockstep.fleet.facts import FactTable
+from lockstep.fleet.pairing import Site
 from lockstep.kube.errors import Unreachable
 from lockstep.kube.port import Delta, KubeApi
 from lockstep.kube.wire import Hold, ManagedMeta, Node, NodeSpec, Pod
 from lockstep.pod_watcher import handlers
 from lockstep.pod_watcher.handlers import PodWatcher
+from lockstep.pod_watcher.traces import Traces
 from lockstep.runtime.settings import ClusterSettings, Settings
 from lockstep.runtime.telemetry import KEYS
+from tests.spans import header_of, kept_spans
 
 AT = datetime(2026, 7, 1, 12, tzinfo=UTC)
 SETTINGS = Settings(
@@ -36,6 +40,7 @@ class Bus:
     def __init__(self) -> None:
         self.told: list[Fact] = []
         self.happened: list[Event] = []
+        self.traces: dict[str, str] = {}
         self.away = False
 
     async def facts(self, facts: Iterable[Fact], traces: Mapping[str, str] | None = None) -> int:
@@ -43,6 +48,7 @@ class Bus:
         if self.away:
             raise Retry("NATS is away", after_s=0.01)
         self.told += facts
+        self.traces |= traces or {}
         return len(self.told)
 
     async def fact(self, fact: Fact) -> bool:
@@ -54,6 +60,7 @@ class Bus:
         if self.away:
             raise Retry("NATS is away", after_s=0.01)
         self.happened += events
+        self.traces |= traces or {}
 
     @property
     def beats(self) -> list[SourceHealth]:
@@ -99,7 +106,13 @@ class Scene:
 
     def __init__(self, known: Iterable[Fact] = ()) -> None:
         self.kube, self.bus = Kube(), Bus()
-        self.watcher = PodWatcher(cast(KubeApi, self.kube), cast(Publisher, self.bus), SETTINGS, known=known)
+        self.watcher = PodWatcher(
+            cast(KubeApi, self.kube),
+            cast(Publisher, self.bus),
+            SETTINGS,
+            known=known,
+            step_of=Traces(FactTable(), Site(), ["main"]).step,
+        )
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator["Scene"]:
@@ -330,3 +343,24 @@ async def test_a_restart_with_what_was_published_says_nothing_new() -> None:
         await eventually(lambda: second.bus.beats)
 
         assert second.bus.things == []
+
+
+async def test_each_change_begins_a_flow_of_its_own_and_what_is_first_seen_none() -> None:
+    """Two cordons at once are two traces; each goes along with its fact and its event."""
+    with kept_spans("pod-watcher") as spans:
+        async with Scene().running() as scene:
+            scene.kube.say(Node, changed(node("host-1")), changed(node("host-2")))
+            scene.kube.all_synced()
+            await eventually(lambda: scene.bus.beats)
+            assert (spans.all, scene.bus.traces) == ([], {})
+
+            cordoned = [changed(node(name, 2, unschedulable=True)) for name in ("host-1", "host-2")]
+            scene.kube.say(Node, *cordoned)
+            await eventually(lambda: len(scene.bus.happened) == 2)
+    ended = {str((span.attributes or {})["k8s.node.name"]): span for span in spans.named("kubernetes changed")}
+    headers = {name: header_of(span) for name, span in ended.items()}
+    assert len({header[3:35] for header in headers.values()}) == 2
+    assert scene.bus.traces == {
+        **{f"lockstep.fact.kube.node._site.{name}": header for name, header in headers.items()},
+        **{event.id: headers[event.identity] for event in scene.bus.happened},
+    }

@@ -30,6 +30,8 @@ from lockstep.slurm.errors import Busy, Refused, SlurmError, Unreachable
 from lockstep.slurm.port import JobList, NodeList, SlurmApi
 from lockstep.slurm_poller import handlers
 from lockstep.slurm_poller.handlers import ClusterPoller
+from lockstep.slurm_poller.traces import Traces
+from tests.spans import header_of, kept_spans
 
 POLL = PollSettings(min_interval_s=0.05, max_interval_s=1.0)
 
@@ -51,6 +53,7 @@ class Bus:
     def __init__(self) -> None:
         self.told: list[Fact] = []
         self.happened: list[Event] = []
+        self.traces: dict[str, str] = {}
         self.table = FactTable()
         self.away = False
 
@@ -58,6 +61,7 @@ class Bus:
         """As the publisher."""
         if self.away:
             raise Retry("NATS is away", after_s=0.01)
+        self.traces |= traces or {}
         for fact in facts:
             self.told.append(fact)
             self.table.apply(fact)
@@ -72,6 +76,7 @@ class Bus:
         if self.away:
             raise Retry("NATS is away", after_s=0.01)
         self.happened += events
+        self.traces |= traces or {}
 
     @property
     def order(self) -> list[str]:
@@ -136,6 +141,7 @@ class Scene:
             poll=POLL,
             policy=Policy(),
             known=known,
+            step_of=Traces(self.bus.table).step,
         )
 
     async def cycle(self, times: int = 1) -> float:
@@ -412,3 +418,21 @@ async def test_the_poller_is_the_only_one_who_asks() -> None:
     assert calls.count("nodes") == 10
     assert calls.count("jobs") == 10
     assert calls.count("reservations") == 1
+
+
+async def test_each_change_begins_a_flow_of_its_own_and_the_first_reading_none() -> None:
+    """Two jobs that begin are two traces; each goes along with the node's fact and with the event about it."""
+    with kept_spans("slurm-poller") as spans:
+        scene = Scene(a_node("a"), a_node("b"), a_node("c"))
+        await scene.cycle()
+        assert (spans.all, scene.bus.traces) == ([], {})
+
+        scene.slurm.now(a_node("a", "ALLOCATED"), a_node("b", "ALLOCATED"), a_node("c"))
+        await scene.cycle()
+    headers = {str((span.attributes or {})["lockstep.worker"]): header_of(span) for span in spans.all}
+    assert headers.keys() == {"a", "b"}
+    assert len({header[3:35] for header in headers.values()}) == 2
+    happened = {event.id: headers[event.identity] for event in scene.bus.happened}
+    assert happened
+    facts = {f"lockstep.fact.slurm.node.main.{name}": header for name, header in headers.items()}
+    assert scene.bus.traces == facts | happened
