@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from hashlib import blake2b
 from typing import Any, NamedTuple, TypeVar, get_args
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import msgspec
 
@@ -15,6 +15,9 @@ from lockstep.contracts.facts import AnyFact, Fact
 from lockstep.contracts.subjects import event_subject, fact_subject, tag_of
 
 TRACEPARENT = "traceparent"
+CAUSE = "lockstep-cause"
+"""On a fact: the id of the event because of which it is as it is. Events carry theirs in `cause_id`."""
+MAX_CAUSE = 512
 MSG_ID = "Nats-Msg-Id"
 TTL = "Nats-TTL"
 GONE_FOR_S = 24 * 3600
@@ -56,7 +59,7 @@ class _EventTag(msgspec.Struct):
     type: str = ""
 
 
-def pack_fact(fact: Fact, source: str, traceparent: str = "") -> Message:
+def pack_fact(fact: Fact, source: str, traceparent: str = "", cause: str = "") -> Message:
     """The message for a fact. It has no Nats-Msg-Id: a state that comes back within minutes is news, no duplicate."""
     body = _encode(fact)
     subject = fact_subject(fact)
@@ -65,6 +68,8 @@ def pack_fact(fact: Fact, source: str, traceparent: str = "") -> Message:
         headers[TTL] = str(GONE_FOR_S)
     if traceparent:
         headers[TRACEPARENT] = traceparent
+    if cause:
+        headers[CAUSE] = _shown(cause)
     return Message(subject, headers, body)
 
 
@@ -96,6 +101,12 @@ def unpack_event(body: bytes) -> Event | Unknown:
 def traceparent_of(headers: Mapping[str, str] | None) -> str:
     """The W3C trace context that came with a message; empty when there is none."""
     return headers.get(TRACEPARENT, "") if headers else ""
+
+
+def cause_of(headers: Mapping[str, str] | None) -> str:
+    """The id of the event because of which a fact is as it is; empty when that is not known. Bounded, on one line."""
+    said = headers.get(CAUSE, "") if headers else ""
+    return one_line(unquote(said), limit=MAX_CAUSE) if said else ""
 
 
 def _cloud_event(what: Fact | Event, ident: str, source: str, at: datetime | None) -> dict[str, str]:

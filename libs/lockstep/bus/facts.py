@@ -7,7 +7,7 @@ from typing import NamedTuple
 import structlog
 
 from lockstep.bus.connection import Connection
-from lockstep.bus.envelope import Unknown, traceparent_of, unpack_fact
+from lockstep.bus.envelope import Unknown, cause_of, traceparent_of, unpack_fact
 from lockstep.bus.ordered import CaughtUp, Missed, OrderedReader, Reset
 from lockstep.contracts.facts import Fact
 from lockstep.contracts.subjects import FACTS
@@ -16,11 +16,12 @@ log = structlog.get_logger()
 
 
 class FactSeen(NamedTuple):
-    """A fact, and the trace in which it arose."""
+    """A fact, the trace in which it arose, and the id of the event because of which it is as it is."""
 
     fact: Fact
     traceparent: str
     sequence: int
+    cause: str = ""
 
 
 class FactFeed:
@@ -55,7 +56,7 @@ class FactFeed:
                         if isinstance(fact, Unknown):
                             self._note(fact, item.subject)
                         else:
-                            yield FactSeen(fact, traceparent_of(item.headers), item.sequence)
+                            yield FactSeen(fact, traceparent_of(item.headers), item.sequence, cause_of(item.headers))
 
     def _note(self, unknown: Unknown, subject: str) -> None:
         self.unknown[unknown.type] = self.unknown.get(unknown.type, 0) + 1

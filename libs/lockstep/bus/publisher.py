@@ -22,18 +22,19 @@ AGAIN_AFTER_S = 0.2
 WINDOW = 1_000
 """Messages that wait for their acknowledgement at the same time."""
 _EXPECTED = "Nats-Expected-Last-Subject-Sequence"
-_NO_TRACES: Mapping[str, str] = MappingProxyType({})
+_NONE: Mapping[str, str] = MappingProxyType({})
 
 Sending = Callable[[str, str], AbstractContextManager[str]]
 """`sending(subject, traceparent)` around the sending of one message; gives the traceparent that goes with it."""
 
 
 class _Said(msgspec.Struct):
-    """What we last said of a subject, and (0: not known) the sequence at which the stream has it."""
+    """What we last said of a subject and why, and (0: not known) the sequence at which the stream has it."""
 
     fact: Fact
     news: Fact
     sequence: int = 0
+    cause: str = ""
 
 
 class Publisher:
@@ -80,19 +81,23 @@ class Publisher:
         self.acknowledged = 0
         """The highest sequence that the stream of facts has acknowledged to us."""
 
-    def known(self, facts: Iterable[Fact]) -> None:
+    def known(self, facts: Iterable[Fact], cause_of: Callable[[Fact], str] = lambda _: "") -> None:
         """Takes what the stream already says of this source, so that only differences are sent. At start, once."""
         for fact in facts:
-            self._said.setdefault(fact_subject(fact), _Said(fact, _news(fact)))
+            self._said.setdefault(fact_subject(fact), _Said(fact, _news(fact), cause=cause_of(fact)))
 
     async def fact(self, fact: Fact) -> bool:
         """Publishes one fact; see `facts`. Whether it was news."""
         return await self.facts([fact]) == 1
 
-    async def facts(self, facts: Iterable[Fact], traces: Mapping[str, str] = _NO_TRACES) -> int:
+    async def facts(
+        self, facts: Iterable[Fact], traces: Mapping[str, str] = _NONE, causes: Mapping[str, str] = _NONE
+    ) -> int:
         """Publishes those that are news, all at once, and returns how many when the stream has them.
 
-        `traces` says per subject in which trace a fact arose, where it is not the current one.
+        `traces` says per subject in which trace a fact arose, where it is not the current one; `causes` the event
+        because of which it is as it is. A fact without a cause keeps the last of its subject, and another cause alone
+        is no news.
 
         Raises:
             Retry: NATS did not take some of them in time. Those that it has are not sent again by the next call.
@@ -103,14 +108,14 @@ class Publisher:
             news = {subject: fact for subject, fact in newest.items() if self._is_news(subject, fact)}
             with ExitStack() as sent:
                 go_with = {s: sent.enter_context(self._sending(s, traces.get(s, ""))) for s in news}
-                await self._send_facts(news, go_with)
+                await self._send_facts(news, go_with, causes)
             return len(news)
 
     async def event(self, event: Event) -> None:
         """Publishes one event; see `events`."""
         await self.events([event])
 
-    async def events(self, events: Iterable[Event], traces: Mapping[str, str] = _NO_TRACES) -> None:
+    async def events(self, events: Iterable[Event], traces: Mapping[str, str] = _NONE) -> None:
         """Publishes events in order, all at once, and returns when the stream has them. The same id is stored once.
 
         `traces` says per id in which trace an event arose, where it is not the current one.
@@ -136,7 +141,7 @@ class Publisher:
             self.acknowledged = 0
             for said in self._said.values():
                 said.sequence = 0
-            await self._send_facts({subject: said.fact for subject, said in self._said.items()}, _NO_TRACES)
+            await self._send_facts({subject: said.fact for subject, said in self._said.items()}, _NONE, _NONE)
             return len(self._said)
 
     def _stamped(self, fact: Fact) -> Fact:
@@ -146,9 +151,10 @@ class Publisher:
         said = self._said.get(subject)
         return said is None or said.news != _news(fact)
 
-    async def _send_facts(self, facts: dict[str, Fact], traces: Mapping[str, str]) -> None:
+    async def _send_facts(self, facts: dict[str, Fact], traces: Mapping[str, str], causes: Mapping[str, str]) -> None:
         deadline = monotonic() + self._patience_s
-        waiting = {subject: pack_fact(fact, self._source, traces.get(subject, "")) for subject, fact in facts.items()}
+        because = {subject: causes.get(subject) or self._cause(subject) for subject in facts}
+        waiting = {s: pack_fact(fact, self._source, traces.get(s, ""), because[s]) for s, fact in facts.items()}
         while waiting:
             for subject, message in waiting.items():
                 if (said := self._said.get(subject)) and said.sequence:
@@ -158,19 +164,23 @@ class Publisher:
             for message, answer in await self._attempt(list(waiting.values()), deadline):
                 subject = message.subject
                 if isinstance(answer, int):
-                    self._remember(subject, facts[subject], answer)
+                    self._remember(subject, facts[subject], answer, because[subject])
                     del waiting[subject]
-                elif _lost_race(answer) and await self._is_there(subject, facts[subject]):
+                elif _lost_race(answer) and await self._is_there(subject, facts[subject], because[subject]):
                     del waiting[subject]
 
-    def _remember(self, subject: str, fact: Fact, sequence: int) -> None:
+    def _cause(self, subject: str) -> str:
+        said = self._said.get(subject)
+        return said.cause if said else ""
+
+    def _remember(self, subject: str, fact: Fact, sequence: int, cause: str) -> None:
         self.acknowledged = max(self.acknowledged, sequence)
         if fact.gone:
             self._said.pop(subject, None)
         else:
-            self._said[subject] = _Said(fact, _news(fact), sequence)
+            self._said[subject] = _Said(fact, _news(fact), sequence, cause)
 
-    async def _is_there(self, subject: str, fact: Fact) -> bool:
+    async def _is_there(self, subject: str, fact: Fact, cause: str) -> bool:
         """Looks who wrote a subject since we did.
 
         It was we ourselves (the acknowledgement was lost): fine. It was a predecessor: we write over it. It was our
@@ -190,9 +200,9 @@ class Publisher:
         if there.epoch > fact.epoch:
             raise Reject(f"{subject} is written by an instance with epoch {there.epoch}; ours is {fact.epoch}")
         if there == fact:
-            self._remember(subject, fact, sequence)
+            self._remember(subject, fact, sequence, cause)
             return True
-        self._said[subject] = _Said(there, _news(there), sequence)
+        self._said[subject] = _Said(there, _news(there), sequence, cause)
         return False
 
     async def _attempt(self, messages: list[Message], deadline: float) -> list[tuple[Message, Answer]]:

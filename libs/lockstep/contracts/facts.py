@@ -109,7 +109,7 @@ class KubeNode(Fact, frozen=True, kw_only=True, omit_defaults=True, tag="kube.no
     """The client that set `spec.unschedulable`, as `managedFields` tells; never trusted for rights."""
     taints: list[Taint] = []
     conditions: list[NodeCondition] = []
-    """Those that the policy names."""
+    """Ready, and those that the policy names."""
     labels: dict[str, str] = {}
     """Those that the settings need."""
     annotations: dict[str, str] = {}
@@ -155,6 +155,8 @@ class KubeHold(ObjectFact, frozen=True, kw_only=True, omit_defaults=True, tag="k
     created_at: Aware | None = None
     owner: str = ""
     """Who created it, as the API server said it."""
+    request: str = ""
+    """The request because of which it was created, as its annotation says."""
     deleting_since: Aware | None = None
     spec: HoldSpec | None = None
     fault: str = ""
@@ -317,6 +319,8 @@ class Wrote(NamedFact, frozen=True, kw_only=True, omit_defaults=True, tag="recon
     """When Slurm answered the last DRAIN that somebody's resume made necessary."""
     traceparent: str = ""
     """The trace of the last write."""
+    cause: str = ""
+    """The event that tells of the last write: what a reading then shows came about because of it."""
 
 
 class SourceHealth(Fact, frozen=True, kw_only=True, omit_defaults=True, tag="source.health"):

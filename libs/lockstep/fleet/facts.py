@@ -1,6 +1,6 @@
 """The newest fact of each thing, indexed. Pure: no loop, no clock, no client."""
 
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from datetime import datetime
 from typing import Any, NamedTuple, TypeVar
 
@@ -26,6 +26,9 @@ V = TypeVar("V")
 
 FactKey = tuple[type[Fact], str, str]
 """Kind, scope and identity: what a subject says, without being encoded."""
+
+CauseOf = Callable[..., str]
+"""The newest of the events because of which these things (`FactKey`s) are as they are; empty when none is known."""
 
 MAX_TOMBSTONES = 10_000
 """Things gone that a table remembers; the oldest are forgotten first."""
@@ -120,6 +123,10 @@ class FactTable:
 
     def __len__(self) -> int:
         return len(self._facts)
+
+    def __contains__(self, key: FactKey) -> bool:
+        """Whether a fact about this stands."""
+        return key in self._facts
 
     def get(self, fact: Fact) -> Fact | None:
         """What is known of the same thing, or None."""

@@ -3,15 +3,27 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
+from typing import NamedTuple
 
 from lockstep.base.errors import Fatal
 from lockstep.bus.facts import FactFeed, FactSeen
 from lockstep.bus.ordered import CaughtUp, Reset
 from lockstep.contracts.facts import Fact
-from lockstep.fleet.facts import FactTable, Touched, together
+from lockstep.fleet.facts import FactKey, FactTable, Touched, key_of, together
 
 MERGE_AT = 1_000
 """News that a slow reader has not fetched are made one when there are more."""
+
+MAX_CAUSES_LEFT = 10_000
+"""Causes that are kept of things that are gone: a hold that went with them is told with its cause."""
+
+
+class Caused(NamedTuple):
+    """The event because of which a thing is as it is, and where in the stream of facts that was said."""
+
+    sequence: int
+    event: str
+
 
 OnChange = Callable[[Fact | None, Fact], None]
 
@@ -30,6 +42,8 @@ class Mirror:
         """Set while the table holds everything that the stream has."""
         self.on_change: list[OnChange] = []
         """Called with a fact before and after, in the feed's order; must be quick."""
+        self.causes: dict[FactKey, Caused] = {}
+        """Per thing, the event because of which it is as it is, or went."""
         self.dropped = 0
         """Facts of a lower epoch, or without news."""
         self._watchers: list[_Watcher] = []
@@ -50,6 +64,7 @@ class Mirror:
                         self.ready.set()
                     case Reset():
                         self.ready.clear()
+                        self.causes.clear()
                         self._tell(self.table.clear())
         raise Fatal("the feed of facts ended")
 
@@ -71,9 +86,17 @@ class Mirror:
         finally:
             self._watchers.remove(watcher)
 
+    def cause_of(self, *keys: FactKey) -> str:
+        """The newest of the events because of which these things are as they are, or went; empty if none is known."""
+        return max((caused for key in keys if (caused := self.causes.get(key))), default=Caused(0, "")).event
+
     def _take(self, seen: FactSeen) -> None:
         before = self.table.get(seen.fact)
         touched = self.table.apply(seen.fact)
+        if seen.cause and (touched or before == seen.fact):
+            self.causes[key_of(seen.fact)] = Caused(seen.sequence, seen.cause)
+            if len(self.causes) > len(self.table) + MAX_CAUSES_LEFT:
+                self.causes = {key: cause for key, cause in self.causes.items() if key in self.table}
         self.table.note_trace(seen.fact, seen.traceparent, seen.sequence)
         if not touched:
             self.dropped += 1

@@ -29,6 +29,9 @@ IGNORE_CONDITIONS = "lockstep.sh/ignore-conditions"
 OWNER = "lockstep.sh/owner"
 """Hold annotation: who created it. Written by the API server's admission policy."""
 
+REQUEST = "lockstep.sh/request"
+"""Hold annotation: the id of the request because of which it was created."""
+
 FIELD_MANAGER = "lockstep"
 """Our name in `managedFields` and in Events."""
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from lockstep.contracts.events import Event
+from lockstep.contracts.events import Event, JobEvent
 from lockstep.contracts.events.base import NodeEvent, SourceEvent, WorkerEvent
 from lockstep.contracts.subjects import tag_of
 from lockstep.runtime.telemetry import traced_as
@@ -15,12 +15,12 @@ _NO_TRACES: Mapping[str, str] = MappingProxyType({})
 def log_changes(log: Any, events: Iterable[Event], traces: Mapping[str, str] = _NO_TRACES) -> None:
     """Logs a line at info for each worker, node or other thing, with all that happened to it.
 
-    A source's outage is not among it: its two lines are said where it is noticed. `traces` says per event's id in which
-    trace it arose.
+    A source's outage is not among it: its two lines are said where it is noticed. Nor are jobs: there may be very many.
+    `traces` says per event's id in which trace it arose.
     """
     happened: dict[tuple[str, str], list[Event]] = {}
     for event in events:
-        if not isinstance(event, SourceEvent):
+        if not isinstance(event, SourceEvent | JobEvent):
             happened.setdefault(_about(event), []).append(event)
     for (key, name), each in happened.items():
         trace = traced_as(traces.get(each[0].id, ""))

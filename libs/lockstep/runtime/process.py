@@ -21,7 +21,7 @@ from lockstep.bus.publisher import Publisher
 from lockstep.bus.streams import StreamKeeper, ensure
 from lockstep.contracts.facts import SITE, Fact
 from lockstep.contracts.subjects import FACTS
-from lockstep.fleet.facts import family_of
+from lockstep.fleet.facts import family_of, key_of
 from lockstep.fleet.mirror import Mirror
 from lockstep.kube import lease
 from lockstep.kube.client import KubeClient
@@ -148,7 +148,7 @@ class Process:
             on_event=count_event,
         )
         ours = [fact for fact in shared.mirror.table.all() if family_of(fact) == service.family]
-        bus.known(ours)
+        bus.known(ours, lambda fact: shared.mirror.cause_of(key_of(fact)))
         ports = Ports(
             name=service.name,
             settings=self._settings,

@@ -155,6 +155,9 @@ class Settings(Part, frozen=True, kw_only=True):
     clusters: Annotated[list[ClusterSettings], Meta(min_length=1)]
     policy: Policy = Policy()
     poll: PollSettings = PollSettings()
+    jobs: Literal["off", "drains", "all"] = "drains"
+    """Whose beginning and end events tell: nobody's; of jobs on workers that leave, which are read anyway; of all jobs,
+    then Slurm is asked for them each time (measured up to 100,000)."""
     nats: NatsSettings = NatsSettings()
     kube: KubeSettings = KubeSettings()
     health: HealthSettings = HealthSettings()

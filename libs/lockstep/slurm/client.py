@@ -1,7 +1,7 @@
 """slurmrestd's client: the port to one Slurm cluster over HTTP."""
 
 import asyncio
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import TypeVar
 
 import msgspec
@@ -9,7 +9,7 @@ import structlog
 
 from lockstep.base.backoff import backoff
 from lockstep.base.text import one_line
-from lockstep.contracts.facts import SlurmNode, SlurmReservation
+from lockstep.contracts.facts import SlurmJob, SlurmNode, SlurmReservation
 from lockstep.slurm import answers, convert, hostlist, reasons, states, versions, wire
 from lockstep.slurm.errors import Busy, Denied, NoSuchNode, Refused, SlurmError, Unreachable, Unsupported
 from lockstep.slurm.port import JobList, NodeList, Outcome, Ping
@@ -81,7 +81,7 @@ class SlurmRest:
         return convert.node(self._cluster, found[0])
 
     async def jobs(self, *, since: int = 0) -> JobList | None:
-        """All jobs that hold nodes, or None when none has changed after `since`.
+        """All jobs, or None when none has changed after `since`.
 
         `flags=ALL` leaves out what each job has on each core, which is four fifths of the answer.
         """
@@ -95,8 +95,14 @@ class SlurmRest:
         warned = " ".join(warning.description or "" for warning in reply.warnings or [])
         if since and not reply.jobs and (not stamp or _NO_JOB_CHANGES in warned.lower()):
             return None
-        held = [job for job in reply.jobs if states.job_holds_nodes(convert.job_states(job))]
-        return JobList(jobs=[convert.job(self._cluster, job) for job in held], last_update=stamp)
+        held: list[SlurmJob] = []
+        rest: dict[int, wire.Job] = {}
+        for row in reply.jobs:
+            if states.job_holds_nodes(convert.job_states(row)):
+                held.append(convert.job(self._cluster, row))
+            else:
+                rest[row.job_id] = row
+        return JobList(jobs=held, others=_Jobs(self._cluster, rest), last_update=stamp)
 
     async def reservations(self) -> list[SlurmReservation]:
         """All reservations."""
@@ -251,6 +257,23 @@ class SlurmRest:
         except Unsupported:
             return False
         return True
+
+
+class _Jobs(Mapping[int, SlurmJob]):
+    """Jobs by number, each made from its row when somebody looks at it: there may be a hundred thousand."""
+
+    def __init__(self, cluster: str, rows: Mapping[int, wire.Job]) -> None:
+        self._cluster = cluster
+        self._rows = rows
+
+    def __getitem__(self, job_id: int) -> SlurmJob:
+        return convert.job(self._cluster, self._rows[job_id])
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._rows)
+
+    def __len__(self) -> int:
+        return len(self._rows)
 
 
 def _is_so(node: SlurmNode, state: str, reason: str) -> bool:

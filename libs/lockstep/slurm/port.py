@@ -1,6 +1,6 @@
 """What the rest of Lockstep may ask of one Slurm cluster."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Protocol
 
 import msgspec
@@ -18,9 +18,12 @@ class NodeList(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobList(msgspec.Struct, frozen=True, kw_only=True):
-    """All jobs that hold nodes as of one moment."""
+    """All jobs as of one moment."""
 
     jobs: list[SlurmJob]
+    """Those that hold nodes."""
+    others: Mapping[int, SlurmJob] = {}
+    """The rest by number, waiting or ended and not yet forgotten; each is made when it is looked at."""
     last_update: int
     """Slurm's stamp (Unix seconds), for the next `since`."""
 
@@ -64,7 +67,7 @@ class SlurmApi(Protocol):
         ...
 
     async def jobs(self, *, since: int = 0) -> JobList | None:
-        """All jobs that hold nodes, or None when no job has changed after `since`. None never means "all gone"."""
+        """All jobs, or None when no job has changed after `since`. None never means "all gone"."""
         ...
 
     async def reservations(self) -> list[SlurmReservation]:

@@ -89,6 +89,8 @@ _JOB_ENDED_OR_WAITING = frozenset(
     | {"OUT_OF_MEMORY", "LAUNCH_FAILED", "UPDATE_DB", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT", "RECONFIG_FAIL"}
     | {"REVOKED", "REQUEUE_FED", "RESV_DEL_HOLD", "EXPEDITING"}
 )
+_JOB_BEGINS = frozenset({"CONFIGURING", "POWER_UP_NODE"})
+_JOB_WAITS = frozenset({"PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "RESV_DEL_HOLD"})
 _JOB_ENDING = frozenset({"COMPLETING", "SIGNALING", "REQUEUED", "REQUEUE_HOLD"})
 _MAINTENANCE_RESERVATION = "MAINT"
 
@@ -234,6 +236,16 @@ def job_holds_nodes(states: Iterable[str]) -> bool:
     STOPPED hold, and so does a word that is new.
     """
     return any(state not in _JOB_ENDED_OR_WAITING for state in states)
+
+
+def job_begins(states: Iterable[str]) -> bool:
+    """The job's nodes are being set up for it: its run has not begun, and its start may still move."""
+    return not _JOB_BEGINS.isdisjoint(states)
+
+
+def job_waits(states: Iterable[str]) -> bool:
+    """The job is in the queue, for the first time or once more; it may still hold the nodes of a run that is ending."""
+    return not _JOB_WAITS.isdisjoint(states)
 
 
 def job_is_ending(states: Iterable[str]) -> bool:

@@ -142,23 +142,28 @@ def _events(worker: Worker, before: Desired | None, after: Desired, now: datetim
     has = {hold.id: hold for hold in after.holds}
     mark = f"{worker.cluster}/{worker.name}:{after.revision}"
     events: list[Event] = []
+    came = went = ""
     for hold in after.holds:
         if hold.id not in had:
             kind = ForeignDrainRespected if hold.id.startswith("slurm/") else HoldPlaced
+            came = came or f"{mark}:placed:{hold.id}"
             events.append(kind(id=f"{mark}:placed:{hold.id}", at=now, worker=worker.ref, hold=hold))
     for hold in had.values():
         if hold.id not in has:
             ended = HoldExpired if hold.until is not None and hold.until <= now else HoldReleased
+            went = f"{mark}:ended:{hold.id}"
             events.append(
                 ended(id=f"{mark}:ended:{hold.id}", at=now, worker=worker.ref, hold=hold, standing=sorted(has))
             )
     was = before.progress if before else Progress.NONE
     waited = [job.id for job in before.waiting_for] if before else []
     if was is not after.progress or waited != [job.id for job in after.waiting_for]:
-        events += [
-            kind(
-                id=f"{mark}:{tag_of(kind)}",
+        cause = went if after.progress is Progress.NONE else came if was is Progress.NONE else ""
+        for step_of in steps(was, after.progress):
+            step = step_of(
+                id=f"{mark}:{tag_of(step_of)}",
                 at=now,
+                cause_id=cause,
                 worker=worker.ref,
                 before=was,
                 after=after.progress,
@@ -166,13 +171,18 @@ def _events(worker: Worker, before: Desired | None, after: Desired, now: datetim
                 deadline=after.deadline,
                 why_not=after.why_not,
             )
-            for kind in steps(was, after.progress)
-        ]
+            events.append(step)
+            cause = step.id
     return events
 
 
 def steps(was: Progress, now: Progress) -> list[type[DrainEvent]]:
-    """What a drain's progress is called. One that begins and is at once further has both told."""
+    """What a drain's progress is called. One that begins and is at once further has both told.
+
+    One that is as far as before waits for other jobs.
+    """
+    if was is now:
+        return [DrainWaiting]
     if now is Progress.NONE:
         return [DrainEnded if was is Progress.DRAINED else DrainCancelled]
     begun: list[type[DrainEvent]] = [DrainStarted] if was is Progress.NONE else []

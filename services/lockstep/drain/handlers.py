@@ -11,11 +11,12 @@ from lockstep.contracts.common import WorkerKey
 from lockstep.contracts.facts import Desired, KubeHold
 from lockstep.contracts.hold import HoldStatus
 from lockstep.contracts.policy import Policy
+from lockstep.drain.causes import explained
 from lockstep.drain.decide import decide
 from lockstep.drain.model import Decision
 from lockstep.drain.status import same, status_of
 from lockstep.fleet.drained import WAITS_FOR_A_READ
-from lockstep.fleet.facts import FactTable, Touched
+from lockstep.fleet.facts import CauseOf, FactTable, Touched
 from lockstep.fleet.holds import hold_id
 from lockstep.fleet.pairing import Site, pair, workers_on
 from lockstep.fleet.sources import Returns
@@ -32,8 +33,17 @@ class Decided(NamedTuple):
 class Drains:
     """Keeps the desired state of every worker. No I/O: takes what changed, gives what to publish."""
 
-    def __init__(self, table: FactTable, site: Site, clusters: Iterable[str], policy: Policy) -> None:
+    def __init__(
+        self,
+        table: FactTable,
+        site: Site,
+        clusters: Iterable[str],
+        policy: Policy,
+        *,
+        cause_of: CauseOf = lambda *_: "",
+    ) -> None:
         self._table = table
+        self._cause_of = cause_of
         self._site = site
         self._clusters = frozenset(clusters)
         self._policy = policy
@@ -54,7 +64,7 @@ class Drains:
             worker = pair(self._table, key, self._site)
             decision = decide(worker, self._policy, now)
             if decision is not None:
-                decided.append(Decided(worker, decision))
+                decided.append(Decided(worker, explained(decision, worker, self._cause_of)))
             self._note(key, decision.desired if decision else worker.desired, now)
         return decided
 

@@ -37,7 +37,13 @@ class DrainTasks:
         self._ports = ports
         self._table = ports.mirror.table
         clusters = [cluster.name for cluster in ports.settings.clusters]
-        self._drains = Drains(self._table, site_of(ports.settings), clusters, ports.settings.policy)
+        self._drains = Drains(
+            self._table,
+            site_of(ports.settings),
+            clusters,
+            ports.settings.policy,
+            cause_of=ports.mirror.cause_of,
+        )
         self._statuses = Statuses(self._table)
         self._dirty: set[WorkerKey] = set()
         self._dirty_since = 0.0
@@ -106,7 +112,8 @@ class DrainTasks:
         desired = [each.desired for each in decided]
         if desired:
             of_facts = {fact_subject(d): traces[worker_key(d)] for d in desired if traces}
-            await self._ports.bus.facts(desired, of_facts)
+            causes = {fact_subject(d.desired): d.events[-1].id for d in decided if d.events}
+            await self._ports.bus.facts(desired, of_facts, causes)
             for each in desired:
                 self._table.apply(each)
                 self._ports.log.info(

@@ -37,7 +37,9 @@ def refusal(hold: KubeHold, status: HoldStatus, now: datetime) -> HoldRefused | 
     if status.phase is not HoldPhase.REFUSED:
         return None
     mark = f"{hold.uid}:{hold.generation}:refused"
-    return HoldRefused(id=mark, at=now, cluster=hold.cluster, name=hold.name, fault=status.message)
+    return HoldRefused(
+        id=mark, at=now, cause_id=hold.request, cluster=hold.cluster, name=hold.name, fault=status.message
+    )
 
 
 def same(before: HoldStatus | None, after: HoldStatus) -> bool:

@@ -10,8 +10,11 @@ from lockstep.base.text import one_line
 from lockstep.contracts.common import WorkerRef
 from lockstep.contracts.events import (
     Event,
+    NodeConditionChanged,
     NodeCordoned,
+    NodeGone,
     NodeRebooted,
+    NodeTaintsChanged,
     NodeUncordoned,
     PodBound,
     PodCreated,
@@ -39,11 +42,16 @@ SLURMD = "slurmd"
 """The name of the container that runs slurmd in Slinky's pods."""
 
 
+READY = "Ready"
+MAX_REQUEST = 128
+
+
 class News(NamedTuple):
-    """What is to be published: first the facts, then the events."""
+    """What is to be published, and the event or request because of which the facts are as they are."""
 
     facts: list[Fact]
     events: list[Event]
+    cause: str = ""
 
 
 def news(before: Fact | None, after: Fact | None, at: datetime, quiet: bool = False, skipped: bool = False) -> News:
@@ -60,7 +68,9 @@ def news(before: Fact | None, after: Fact | None, at: datetime, quiet: bool = Fa
         facts.append(msgspec.structs.replace(before, gone=True, read_at=at, epoch=0))
     if after is not None:
         facts.append(msgspec.structs.replace(after, read_at=at))
-    return News(facts, [] if quiet and before is None else list(_happened(before, after, at)))
+    events = [] if quiet and before is None else list(_happened(before, after, at))
+    request = after.request if isinstance(after, KubeHold) else ""
+    return News(facts, events, events[0].id if events else request)
 
 
 def node_fact(node: Node, reading: Reading) -> KubeNode:
@@ -79,7 +89,7 @@ def node_fact(node: Node, reading: Reading) -> KubeNode:
         cordon_reason=one_line(meta.annotations.get(keys.NODE_CORDON_REASON, ""), limit=MAX_TEXT),
         cordoned_by=node.cordoned_by,
         taints=[Taint(key=t.key, value=t.value, effect=t.effect) for t in node.spec.taints if t.key in reading.taints],
-        conditions=_shown(c for c in conditions if c.type in reading.conditions),
+        conditions=_shown(c for c in conditions if c.type == READY or c.type in reading.conditions),
         labels=meta.labels if wanted is None else {k: v for k, v in meta.labels.items() if k in wanted},
         annotations={keys.IGNORE_CONDITIONS: one_line(ignored, limit=MAX_ANNOTATION)} if ignored else {},
         deleting_since=meta.deletion_timestamp,
@@ -129,6 +139,7 @@ def hold_fact(hold: Hold, clusters: Sequence[str]) -> KubeHold:
         generation=meta.generation,
         created_at=meta.creation_timestamp,
         owner=hold.owner,
+        request=one_line(meta.annotations.get(keys.REQUEST, ""), limit=MAX_REQUEST),
         deleting_since=meta.deletion_timestamp,
         spec=None if fault else spec,
         fault=fault,
@@ -211,8 +222,13 @@ def _happened(before: Fact | None, after: Fact | None, at: datetime) -> Iterator
 
 
 def _on_node(before: KubeNode | None, after: KubeNode | None, at: datetime) -> Iterator[Event]:
+    if before is not None and (after is None or after.uid != before.uid):
+        yield NodeGone(id=f"{before.uid}:gone", at=at, node=before.name)
     if after is None:
         return
+    booted = before.boot_id if before else ""
+    if before is not None and before.uid != after.uid:
+        before = None
     mark = f"{after.uid}:{after.revision}"
     was, now = _is_cordoned(before), _is_cordoned(after)
     if now and not was:
@@ -221,14 +237,48 @@ def _on_node(before: KubeNode | None, after: KubeNode | None, at: datetime) -> I
         )
     elif (was and not after.unschedulable) or _lifted_our_mirror(before, after):
         yield NodeUncordoned(id=f"{mark}:uncordoned", at=at, node=after.name)
-    if before is not None and before.boot_id and after.boot_id and before.boot_id != after.boot_id:
+    yield from _conditions_changed(before, after, at, mark)
+    added, removed = _without(after, before), _without(before, after)
+    if added or removed:
+        yield NodeTaintsChanged(id=f"{mark}:taints", at=at, node=after.name, added=added, removed=removed)
+    if booted and after.boot_id and booted != after.boot_id:
         yield NodeRebooted(
             id=f"{after.uid}:{after.boot_id}:rebooted",
             at=at,
             node=after.name,
-            before=before.boot_id,
+            before=booted,
             after=after.boot_id,
         )
+
+
+def _conditions_changed(before: KubeNode | None, after: KubeNode, at: datetime, mark: str) -> Iterator[Event]:
+    """A condition that is absent is the same as one that is False, so that a new node tells only of what it has."""
+    had, has = _by_type(before), _by_type(after)
+    for kind in sorted(had.keys() | has.keys()):
+        was, now = had.get(kind), has.get(kind)
+        if (was.status if was else "False") != (now.status if now else "False"):
+            yield NodeConditionChanged(
+                id=f"{mark}:condition:{kind}",
+                at=at,
+                node=after.name,
+                condition=kind,
+                before=was.status if was else "",
+                after=now.status if now else "",
+                reason=now.reason if now else "",
+                message=now.message if now else "",
+            )
+
+
+def _by_type(node: KubeNode | None) -> dict[str, NodeCondition]:
+    """A node's conditions. Facts of former versions say of Ready only whether it is True."""
+    if node is None:
+        return {}
+    return {READY: NodeCondition(type=READY, status=str(node.ready)), **{c.type: c for c in node.conditions}}
+
+
+def _without(node: KubeNode | None, other: KubeNode | None) -> list[Taint]:
+    """The taints that one reading shows and the other does not."""
+    return [t for t in (node.taints if node else []) if t not in (other.taints if other else [])]
 
 
 def _is_cordoned(node: KubeNode | None) -> bool:

@@ -7,12 +7,14 @@ from datetime import datetime
 from functools import partial
 from typing import Any, NamedTuple, NoReturn
 
+import msgspec
 import structlog
 
 from lockstep.base import clock
 from lockstep.base.errors import Fatal, Retry
 from lockstep.bus.publisher import Publisher
-from lockstep.contracts.events import Event, SourceBack, SourceLost
+from lockstep.contracts.common import WorkerRef
+from lockstep.contracts.events import Event, NodeEvent, SourceBack, SourceLost
 from lockstep.contracts.facts import SITE, Fact, KubeHold, KubeNode, KubePod, SourceHealth
 from lockstep.contracts.subjects import fact_subject
 from lockstep.kube.errors import KubeError
@@ -27,6 +29,8 @@ from lockstep.runtime.telemetry import Outage
 from lockstep.runtime.tracing import Step, steps
 
 SOURCE = "kube"
+MAX_WORKERS = 64
+"""Workers that an event about a node names."""
 BEAT_S = 1.0
 """Between two heartbeats."""
 PROBE_S = 2.0
@@ -73,17 +77,20 @@ class PodWatcher:
         *,
         known: Iterable[Fact] = (),
         step_of: Callable[[Fact | None, Fact], Step] = lambda _before, _after: Step(NAME),
+        workers_on: Callable[[str], list[WorkerRef]] = lambda _: [],
         on_round: Callable[[], None] = lambda: None,
     ) -> None:
         """`known` is what the stream says of this source: only differences are told.
 
-        `step_of` gives the span of a change. `on_round` is told each time that this lives.
+        `step_of` gives the span of a change, `workers_on` the workers on a Kubernetes node. `on_round` is told each
+        time that this lives.
         """
         known = list(known)
         before = next((f for f in known if isinstance(f, SourceHealth) and f.source == SOURCE), None)
         self._kube = kube
         self._out = out
         self._step_of = step_of
+        self._workers_on = workers_on
         self._on_round = on_round
         self._watches = watches_of(settings)
         self._known: dict[Key, Fact] = {_key(fact): fact for fact in known if isinstance(fact, _KINDS)}
@@ -96,6 +103,10 @@ class PodWatcher:
         self._pending: dict[Key, Note] = {}
         self._events: list[Event] = []
         self._event_traces: dict[str, str] = {}
+        self._facts: list[Fact] = []
+        """With the events, what is decided and not published yet; by subject the facts' traces and causes."""
+        self._fact_traces: dict[str, str] = {}
+        self._causes: dict[str, str] = {}
         self._wake = asyncio.Event()
         self._heard: datetime | None = None
         self._beat = before
@@ -210,42 +221,59 @@ class PodWatcher:
                 await asyncio.sleep(e.after_s or BEAT_S)
 
     async def publish(self) -> None:
-        """Publishes all that is known now: facts, then events, then the heartbeat if it is due.
+        """Publishes all that is known now: events, then the facts, then the heartbeat if it is due.
+
+        The events first: a crash in between repeats them, with the same ids, and loses none; and what others decide on
+        the facts comes later in the stream than what it came from.
 
         Raises:
             Retry: NATS did not take it in time; nothing is forgotten.
         """
         self._wake.clear()
+        await self._send()
         notes, self._pending = self._pending, {}
         as_of = self._heard if not self._missing else None
         told = {key: news(self._known.get(key), *note) for key, note in notes.items()}
-        try:
-            with steps(lambda: self._steps(notes, told)) as traces:
-                of_facts = {fact_subject(f): traces[key] for key in traces for f in told[key].facts}
-                await self._out.facts([fact for each in told.values() for fact in each.facts], of_facts)
-                now = clock.now()
-                for key, note in notes.items():
-                    if told[key].facts:
-                        taken_s = (now - note.at).total_seconds()
-                        observe_leg("read-to-fact", taken_s, traceparent=traces.get(key, ""))
-        except Retry:
-            self._pending = notes | self._pending
-            raise
-        for key, note in notes.items():
-            if note.fact is None:
-                self._known.pop(key, None)
-            else:
-                self._known[key] = note.fact
-        happened = [event for each in told.values() for event in each.events]
-        of_events = {event.id: traces[key] for key in traces for event in told[key].events}
-        log_changes(log, happened, of_events)
-        self._events += happened
-        self._event_traces |= of_events
+        with steps(lambda: self._steps(notes, told)) as traces:
+            for key, note in notes.items():
+                self._owe(key, note, told[key], traces.get(key, ""))
+            await self._send()
+            now = clock.now()
+            for key, note in notes.items():
+                if told[key].facts:
+                    taken_s = (now - note.at).total_seconds()
+                    observe_leg("read-to-fact", taken_s, traceparent=traces.get(key, ""))
+        await self._tell_health(as_of)
+
+    def _owe(self, key: Key, note: Note, told: News, traceparent: str) -> None:
+        """From here on it is known, and is to be sent until the stream has it."""
+        self._events += map(self._with_workers, told.events)
+        self._facts += told.facts
+        for fact in told.facts if told.cause or traceparent else ():
+            subject = fact_subject(fact)
+            self._causes |= {subject: told.cause} if told.cause else {}
+            self._fact_traces |= {subject: traceparent} if traceparent else {}
+        if traceparent:
+            self._event_traces |= {event.id: traceparent for event in told.events}
+        if note.fact is None:
+            self._known.pop(key, None)
+        else:
+            self._known[key] = note.fact
+
+    def _with_workers(self, event: Event) -> Event:
+        if not isinstance(event, NodeEvent):
+            return event
+        return msgspec.structs.replace(event, workers=self._workers_on(event.node)[:MAX_WORKERS])
+
+    async def _send(self) -> None:
         if events := self._events[:]:
             await self._out.events(events, self._event_traces)
+            log_changes(log, events, self._event_traces)
             del self._events[: len(events)]
             self._event_traces.clear()
-        await self._tell_health(as_of)
+        if self._facts:
+            await self._out.facts(self._facts, self._fact_traces, self._causes)
+            self._facts, self._fact_traces, self._causes = [], {}, {}
 
     def _steps(self, notes: Mapping[Key, Note], told: Mapping[Key, News]) -> dict[Key, Step]:
         """The spans of what has happened now."""

@@ -14,12 +14,13 @@ from lockstep.contracts.events import DriftFound, Event
 from lockstep.contracts.facts import SITE, Wrote
 from lockstep.contracts.policy import Policy
 from lockstep.fleet.drained import WAITS_FOR_A_READ, why_not_drained
-from lockstep.fleet.facts import FactTable
+from lockstep.fleet.facts import CauseOf, FactTable
 from lockstep.fleet.holds import projected
 from lockstep.fleet.invariants import broken
 from lockstep.fleet.pairing import Site, believed, pair, workers_on
 from lockstep.fleet.worker import Worker
 from lockstep.kube.errors import Conflict, KubeError, NotFound
+from lockstep.reconciler.causes import because, explained
 from lockstep.reconciler.decide import decide, decide_node
 from lockstep.reconciler.hands import Done, Hands
 from lockstep.reconciler.model import (
@@ -65,6 +66,7 @@ class Reconciler:
         *,
         may_act: Callable[[], bool],
         tell: Told,
+        cause_of: CauseOf = lambda *_: "",
     ) -> None:
         self._table = table
         self._site = site
@@ -73,6 +75,7 @@ class Reconciler:
         self._hands = hands
         self._may_act = may_act
         self._tell = tell
+        self._cause_of = cause_of
         self._unsure: dict[WorkerKey, datetime] = {}
         """When a write to Slurm stayed without an answer: nothing is written before a later read."""
         self._answered: dict[tuple[str, ...], tuple[object, str]] = {}
@@ -202,8 +205,9 @@ class Reconciler:
     async def _try(self, worker: Worker, action: WorkerAction) -> Done:
         self._check_lease()
         what = f"{type(action).__name__} {worker.cluster}/{worker.name}"
+        why = because(worker, self._cause_of)
         try:
-            return await counted(action, self._hands.carry_out(worker, action))
+            return explained(await counted(action, self._hands.carry_out(worker, action)), why)
         except Conflict as error:
             raise Retry(f"{what}: {error}", after_s=0.05) from error
         except Unreachable as error:

@@ -58,6 +58,7 @@ class ReconcilerTasks:
             hands,
             may_act=ports.may_act,
             tell=self._tell,
+            cause_of=ports.mirror.cause_of,
         )
         self._news: tuple[list[Wrote], list[Event]] = ([], [])
         self._event_traces: dict[str, str] = {}
@@ -155,8 +156,8 @@ class ReconcilerTasks:
             (wrote, events), self._news = self._news, ([], [])
             traces = {fact_subject(fact): fact.traceparent for fact in wrote if fact.traceparent}
             try:
-                await self._ports.bus.facts(wrote, traces)
                 await self._ports.bus.events(events, self._event_traces)
+                await self._ports.bus.facts(wrote, traces, {fact_subject(each): each.cause for each in wrote})
             except Retry:
                 self._news = (wrote + self._news[0], events + self._news[1])
                 await asyncio.sleep(TELL_AGAIN_S)

@@ -9,6 +9,8 @@ import msgspec
 from lockstep.contracts.common import WorkerRef
 from lockstep.contracts.events import (
     Event,
+    ReservationEntered,
+    ReservationLeft,
     SlurmNodeRegistered,
     SlurmNodeVanished,
     SlurmPhaseChanged,
@@ -16,7 +18,7 @@ from lockstep.contracts.events import (
     SlurmStateChanged,
 )
 from lockstep.contracts.facts import SlurmJob, SlurmNode, SlurmReservation
-from lockstep.slurm import states
+from lockstep.slurm import reasons, states
 
 F = TypeVar("F", bound=SlurmNode | SlurmJob | SlurmReservation)
 
@@ -59,6 +61,8 @@ def is_suspicious(known: int, gone: int) -> bool:
 
 
 RefOf = Callable[[SlurmNode], WorkerRef]
+EchoOf = Callable[[SlurmNode | None, SlurmNode], str]
+"""The event that tells of the write of ours which a change between two readings shows; empty if it shows none."""
 
 
 class Quiet(NamedTuple):
@@ -71,9 +75,15 @@ class Quiet(NamedTuple):
 class Watchman:
     """Remembers what was told about nodes' states, so that each happening is told once. Reads no clock."""
 
-    def __init__(self, allowed_flags: Collection[str] = (), ref_of: RefOf | None = None) -> None:
-        """`ref_of` says where a worker is, for the events about it."""
+    def __init__(
+        self,
+        allowed_flags: Collection[str] = (),
+        ref_of: RefOf | None = None,
+        echo_of: EchoOf = lambda _before, _after: "",
+    ) -> None:
+        """`ref_of` says where a worker is, for the events about it; `echo_of` which write of ours they show."""
         self._allowed = frozenset(allowed_flags)
+        self._echo_of = echo_of
         self._ref = ref_of or _bare_ref
         self._named: set[str] = set()
         """Words that nobody here knows and that were named already."""
@@ -89,7 +99,11 @@ class Watchman:
         found: list[Event] = []
         for node in told.changed:
             before = known.get(node.name)
-            found += [*self._changed(before, node, at), *self._registered(before, node, at)]
+            found += [
+                *self._changed(before, node, at),
+                *self._registered(before, node, at),
+                *self._reserved(before, node, at),
+            ]
         for node in told.gone:
             self._quiet.pop(node.name, None)
             was = states.text(node.base, node.flags)
@@ -105,13 +119,20 @@ class Watchman:
         now = _without_its_ping(was, after) if at < until else states.text(after.base, after.flags)
         if at < until:
             self._quiet[after.name] = Quiet(until, now)
-        found: list[Event] = self._state_changed(after, at, was, now) if was != now else []
+        echo = self._echo_of(before, after)
+        found: list[Event] = self._state_changed(after, at, was, now, echo) if was != now else []
         reason = before.reason if before else ""
         if reason != after.reason:
             mark = _mark(after, at, "reason")
             found.append(
                 SlurmReasonChanged(
-                    id=mark, at=at, worker=self._ref(after), before=reason, after=after.reason, by=after.reason_by
+                    id=mark,
+                    at=at,
+                    cause_id=echo,
+                    worker=self._ref(after),
+                    before=reason,
+                    after=after.reason,
+                    by=after.reason_by,
                 )
             )
         return found
@@ -122,6 +143,16 @@ class Watchman:
             mark = f"{after.cluster}/{after.name}:{start.isoformat()}:registered"
             yield SlurmNodeRegistered(id=mark, at=at, worker=self._ref(after), slurmd_start=start)
 
+    def _reserved(self, before: SlurmNode | None, after: SlurmNode, at: datetime) -> Iterator[Event]:
+        """Slurm names on a node the reservation that it is under, from its start to its end (24.11 and 26.05)."""
+        was = before.reservation if before else ""
+        if was and was != after.reservation:
+            mark = _mark(after, at, f"left {was}")
+            yield ReservationLeft(id=mark, at=at, worker=self._ref(after), reservation=was)
+        if after.reservation and was != after.reservation:
+            mark = _mark(after, at, f"entered {after.reservation}")
+            yield ReservationEntered(id=mark, at=at, worker=self._ref(after), reservation=after.reservation)
+
     def _overdue(self, nodes: Mapping[str, SlurmNode], at: datetime) -> list[Event]:
         """What was kept quiet and did not go by itself."""
         found: list[Event] = []
@@ -131,11 +162,12 @@ class Watchman:
                 found += self._state_changed(node, at, was, now)
         return found
 
-    def _state_changed(self, node: SlurmNode, at: datetime, was: str, now: str) -> list[Event]:
+    def _state_changed(self, node: SlurmNode, at: datetime, was: str, now: str, echo: str = "") -> list[Event]:
         ref = self._ref(node)
         changed = SlurmStateChanged(
             id=_mark(node, at, now),
             at=at,
+            cause_id=echo,
             worker=ref,
             before=was,
             after=now,
@@ -147,7 +179,7 @@ class Watchman:
         if before == after:
             return [changed]
         mark = _mark(node, at, f"phase {after}")
-        return [changed, SlurmPhaseChanged(id=mark, at=at, worker=ref, before=before, after=after)]
+        return [changed, SlurmPhaseChanged(id=mark, at=at, cause_id=echo, worker=ref, before=before, after=after)]
 
     def _phase(self, state: str) -> str:
         return states.phase_of(*states.split(state), allow=self._allowed).value if state else ""
@@ -161,15 +193,24 @@ class Watchman:
         return new
 
 
-def jobs_matter(nodes: Iterable[SlurmNode]) -> bool:
-    """Somebody waits for jobs to end."""
-    return any(_is_leaving(node) for node in nodes)
+def shows_drain(after: SlurmNode) -> bool:
+    """A DRAIN of ours stands: what changes under it came about because of our write."""
+    return states.is_drain(after.base, after.flags) and reasons.is_ours(after.reason)
 
 
-def jobs_on_leaving(jobs: Iterable[SlurmJob], nodes: Mapping[str, SlurmNode]) -> list[SlurmJob]:
-    """The jobs that hold a node which is being drained, has failed, or is down."""
-    leaving = {name for name, node in nodes.items() if _is_leaving(node)}
-    return [job for job in jobs if not leaving.isdisjoint(job.nodes)]
+def shows_undrain(before: SlurmNode | None, after: SlurmNode) -> bool:
+    """A DRAIN of ours has just ended."""
+    return before is not None and shows_drain(before) and _drain_ended(before, after)
+
+
+def leaving_names(nodes: Iterable[SlurmNode]) -> frozenset[str]:
+    """The nodes that are being drained, have failed, or are down with work on them: somebody waits for their jobs."""
+    return frozenset(node.name for node in nodes if _is_leaving(node))
+
+
+def jobs_on(jobs: Iterable[SlurmJob], names: frozenset[str]) -> list[SlurmJob]:
+    """The jobs that hold one of these nodes."""
+    return [job for job in jobs if not names.isdisjoint(job.nodes)]
 
 
 def is_draining(nodes: Iterable[SlurmNode]) -> bool:

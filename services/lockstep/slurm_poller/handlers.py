@@ -1,11 +1,12 @@
 """Reads one Slurm cluster again and again, and publishes what changed; a heartbeat says that all of it is true."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from random import Random
-from typing import NoReturn, TypeVar
+from types import MappingProxyType
+from typing import Literal, NoReturn, TypeVar
 
 import structlog
 
@@ -13,7 +14,7 @@ from lockstep.base import clock
 from lockstep.base.backoff import backoff
 from lockstep.base.errors import Retry
 from lockstep.bus.publisher import Publisher
-from lockstep.contracts.events import Event, SourceBack, SourceLost
+from lockstep.contracts.events import Event, JobEvent, SourceBack, SourceLost
 from lockstep.contracts.facts import Fact, SlurmJob, SlurmNode, SlurmReservation, SourceHealth
 from lockstep.contracts.policy import Policy
 from lockstep.contracts.subjects import fact_subject
@@ -23,9 +24,10 @@ from lockstep.runtime.settings import PollSettings
 from lockstep.runtime.tracing import Step, steps
 from lockstep.slurm import again
 from lockstep.slurm.errors import SlurmError
-from lockstep.slurm.port import SlurmApi
+from lockstep.slurm.port import JobList, SlurmApi
 from lockstep.slurm_poller.decide import (
     Difference,
+    EchoOf,
     Pace,
     RefOf,
     Watchman,
@@ -33,10 +35,11 @@ from lockstep.slurm_poller.decide import (
     difference,
     is_draining,
     is_suspicious,
-    jobs_matter,
-    jobs_on_leaving,
+    jobs_on,
+    leaving_names,
     with_nodes,
 )
+from lockstep.slurm_poller.jobs import Runs
 from lockstep.slurm_poller.model import Source, Told
 
 RESERVATIONS_EVERY_S = 10.0
@@ -64,13 +67,16 @@ class ClusterPoller:
         *,
         poll: PollSettings,
         policy: Policy,
+        jobs: Literal["off", "drains", "all"] = "drains",
         known: Iterable[Fact] = (),
         step_of: Callable[[SlurmNode | None, SlurmNode], Step] = lambda _before, _after: Step(NAME),
         ref_of: RefOf | None = None,
+        echo_of: EchoOf = lambda _before, _after: "",
     ) -> None:
-        """`known` is what the stream says of this source: only differences are told.
+        """`known` is what the stream says of this source: only differences are told. `jobs`: see the settings.
 
-        `step_of` gives the span of a change from what was told to what is; `ref_of` where a worker is.
+        `step_of` gives the span of a change from what was told to what is, `echo_of` the event that tells of the write
+        of ours which it shows; `ref_of` says where a worker is.
         """
         known = list(known)
         self._cluster = cluster
@@ -79,7 +85,7 @@ class ClusterPoller:
         self._poll = poll
         self._step_of = step_of
         self._log = log.bind(cluster=cluster)
-        self._watchman = Watchman(policy.allowed_flags, ref_of)
+        self._watchman = Watchman(policy.allowed_flags, ref_of, echo_of)
         self._nodes = _known(SlurmNode, known, cluster)
         self._jobs = _known(SlurmJob, known, cluster)
         self._reservations = _known(SlurmReservation, known, cluster)
@@ -90,14 +96,22 @@ class ClusterPoller:
         self._is_first = not self._nodes
         self._is_doubtful = False
         self._is_draining = is_draining(self._nodes.values())
-        self._jobs_matter = jobs_matter(self._nodes.values())
+        self._leaving = leaving_names(self._nodes.values())
         self._since = 0
         self._full_at: float | None = None
-        self._all_jobs: list[SlurmJob] = []
+        self._tell_jobs = jobs
+        self._runs = Runs(cluster, self._jobs.values() if jobs != "off" else ())
+        self._looked_on: frozenset[str] = frozenset()
+        """The nodes on which jobs were looked for in the last answer, and (`_on_leaving`) what was found there."""
+        self._on_leaving: list[SlurmJob] = []
         self._jobs_since = 0
         self._reservations_due = 0.0
         self._events: list[Event] = []
         self._event_traces: dict[str, str] = {}
+        self._facts: list[Fact] = []
+        """With the events, what is decided and not published yet; by subject the facts' traces and causes."""
+        self._fact_traces: dict[str, str] = {}
+        self._causes: dict[str, str] = {}
         self._pace = Pace(min_s=poll.min_interval_s, max_s=poll.max_interval_s, max_share=poll.max_share)
         self._cost_s = 0.0
         self._paid_at = clock.monotonic()
@@ -119,14 +133,10 @@ class ClusterPoller:
         """Reads once what is due, publishes what is new, and says after how many seconds to read again."""
         began, self._cost_s = clock.monotonic(), 0.0
         try:
+            await self._send()
             failures = await self._read_all()
-            if events := self._events[:]:
-                await self._out.events(events, self._event_traces)
-                log_changes(self._log, events, self._event_traces)
-                del self._events[: len(events)]
-                self._event_traces.clear()
+            await self._send()
         except Retry as e:
-            self._since, self._jobs_since = 0, 0
             return e.after_s or 1.0
         POLL.labels(self._cluster).observe(self._cost_s)
         if failures:
@@ -154,49 +164,68 @@ class ClusterPoller:
         except (SlurmError, TimeoutError) as e:
             return await self._failed(self._node_source, _text(e), at)
         told = Difference[SlurmNode]([], [])
-        traces: Mapping[str, str] = {}
         if answer is not None:
             told = difference(self._nodes, answer.nodes, at)
             if is_suspicious(len(self._nodes), len(told.gone)) and not self._is_doubtful:
                 self._is_doubtful = True
                 self._log.warning("Most nodes are missing, reading again", count=len(told.gone))
                 return await self._failed(self._node_source, f"{len(told.gone)} nodes are missing at once", at)
-            nodes = [*told.changed, *told.gone]
-            with steps(lambda: self._steps(nodes)) as traces:
-                await self._out.facts(nodes, {fact_subject(node): traces[node.name] for node in nodes if traces})
-                if nodes:
-                    traceparent = next(iter(traces.values()), "")
-                    observe_leg("read-to-fact", (clock.now() - at).total_seconds(), traceparent=traceparent)
             self._is_doubtful, self._since = False, answer.last_update
             self._full_at = clock.monotonic() if full else self._full_at
         if self._is_first:
             events = self._watchman.first(told.changed, at)
         else:
             events = self._watchman.events(self._nodes, told, at)
-        self._events += events
-        self._event_traces |= {e.id: traces[e.identity] for e in events if e.identity in traces}
-        self._is_first = False
-        _apply(self._nodes, told)
-        if told.changed or told.gone:
-            self._is_draining = is_draining(self._nodes.values())
-            self._jobs_matter = jobs_matter(self._nodes.values())
+        nodes = [*told.changed, *told.gone]
+        with steps(lambda: self._steps(nodes)) as traces:
+            self._is_first = False
+            self._owe(self._nodes, told, events, traces)
+            await self._send()
+            if nodes:
+                traceparent = next(iter(traces.values()), "")
+                observe_leg("read-to-fact", (clock.now() - at).total_seconds(), traceparent=traceparent)
+                self._is_draining = is_draining(self._nodes.values())
+                self._leaving = leaving_names(self._nodes.values())
         return await self._succeeded(self._node_source, at)
 
     async def _read_jobs(self) -> int:
         """Jobs are read later than the nodes that show a drain, so that what is then missing has ended."""
         at = clock.now()
-        if not self._jobs_matter:
-            self._all_jobs, self._jobs_since = [], 0
-            await self._tell(self._jobs, [], at)
+        is_told = self._tell_jobs == "all" or (self._tell_jobs == "drains" and bool(self._jobs))
+        if not self._leaving and not is_told:
+            self._runs.forget()
+            self._on_leaving, self._jobs_since = [], 0
+            self._owe(self._jobs, difference(self._jobs, [], at))
+            await self._send()
             return 0
+        if not self._leaving <= self._looked_on:
+            self._jobs_since = 0
         try:
             answer = await self._call(partial(self._slurm.jobs, since=self._jobs_since))
         except (SlurmError, TimeoutError) as e:
             return await self._failed(self._job_source, _text(e), at)
+        happened: list[JobEvent] = []
         if answer is not None:
-            self._all_jobs, self._jobs_since = answer.jobs, answer.last_update
-        await self._tell(self._jobs, jobs_on_leaving(self._all_jobs, self._nodes), at)
+            self._jobs_since, self._looked_on = answer.last_update, self._leaving
+            self._on_leaving = jobs_on(answer.jobs, self._leaving)
+            happened = self._happened_to_jobs(answer, at)
+        self._owe(self._jobs, difference(self._jobs, jobs_on(self._on_leaving, self._leaving), at), happened)
+        await self._send()
         return await self._succeeded(self._job_source, at)
+
+    def _happened_to_jobs(self, answer: JobList, at: datetime) -> list[JobEvent]:
+        """As the setting `jobs` says."""
+        if self._tell_jobs == "off":
+            return []
+
+        def tells(job: SlurmJob) -> bool:
+            return self._tell_jobs == "all" or job.identity in self._jobs or not self._leaving.isdisjoint(job.nodes)
+
+        had_room = not self._runs.left_out
+        happened = self._runs.events(answer, at, facts=self._jobs, tells=tells)
+        if self._runs.left_out and had_room:
+            self._log.warning("More jobs run than are followed", count=self._runs.left_out)
+        return happened
 
     async def _read_reservations(self) -> int:
         at = clock.now()
@@ -208,7 +237,8 @@ class ClusterPoller:
         except (SlurmError, TimeoutError) as e:
             await self._failed(self._reservation_source, _text(e), at)
             return 0
-        await self._tell(self._reservations, with_nodes(answer), at)
+        self._owe(self._reservations, difference(self._reservations, with_nodes(answer), at))
+        await self._send()
         return await self._succeeded(self._reservation_source, at, interval_s=RESERVATIONS_EVERY_S)
 
     async def _call(self, ask: Callable[[], Awaitable[T]]) -> T:
@@ -219,10 +249,41 @@ class ClusterPoller:
         finally:
             self._cost_s += clock.monotonic() - began
 
-    async def _tell(self, known: dict[str, F], read: Iterable[F], at: datetime) -> None:
-        told = difference(known, read, at)
-        await self._out.facts([*told.changed, *told.gone])
+    def _owe(
+        self,
+        known: dict[str, F],
+        told: Difference[F],
+        events: Sequence[Event] = (),
+        traces: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        """From here on it is known, and is to be sent until the stream has it. `traces` are by identity.
+
+        A fact is as it is because of the first event about the same thing.
+        """
+        self._events += events
+        causes: dict[str, str] = {}
+        for event in events:
+            causes.setdefault(event.identity, event.id)
+            if event.identity in traces:
+                self._event_traces[event.id] = traces[event.identity]
+        for fact in (*told.changed, *told.gone):
+            self._facts.append(fact)
+            if fact.identity in causes:
+                self._causes[fact_subject(fact)] = causes[fact.identity]
+            if fact.identity in traces:
+                self._fact_traces[fact_subject(fact)] = traces[fact.identity]
         _apply(known, told)
+
+    async def _send(self) -> None:
+        """Events first: a crash in between repeats them, and what others decide comes later than what it came from."""
+        if events := self._events[:]:
+            await self._out.events(events, self._event_traces)
+            log_changes(self._log, events, self._event_traces)
+            del self._events[: len(events)]
+            self._event_traces.clear()
+        if self._facts:
+            await self._out.facts(self._facts, self._fact_traces, self._causes)
+            self._facts, self._fact_traces, self._causes = [], {}, {}
 
     async def _succeeded(self, source: Source, at: datetime, *, interval_s: float = 0.0) -> int:
         await self._tell_source(source.succeeded(at, interval_s or self._interval_s))

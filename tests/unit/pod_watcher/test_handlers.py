@@ -41,12 +41,19 @@ class Bus:
         self.told: list[Fact] = []
         self.happened: list[Event] = []
         self.traces: dict[str, str] = {}
+        self.causes: dict[str, str] = {}
         self.away = False
 
-    async def facts(self, facts: Iterable[Fact], traces: Mapping[str, str] | None = None) -> int:
+    async def facts(
+        self,
+        facts: Iterable[Fact],
+        traces: Mapping[str, str] | None = None,
+        causes: Mapping[str, str] | None = None,
+    ) -> int:
         """As the publisher."""
         if self.away:
             raise Retry("NATS is away", after_s=0.01)
+        self.causes |= causes or {}
         self.told += facts
         self.traces |= traces or {}
         return len(self.told)
@@ -295,7 +302,8 @@ async def test_nothing_is_forgotten_while_nats_is_away() -> None:
         after = scene.bus.told[told:]
         assert isinstance(after[0], KubeNode)
         assert after[0].unschedulable
-        assert {f.identity for f in after if not isinstance(f, SourceHealth)} == {"host-1"}
+        assert [f.gone for f in after if f.identity == "host-1"] == [False]
+        await eventually(lambda: {f.identity: f.gone for f in scene.bus.things}["host-2"])
 
 
 async def test_a_burst_ends_in_the_truth() -> None:

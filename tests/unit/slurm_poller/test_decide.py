@@ -23,8 +23,8 @@ from lockstep.slurm_poller.decide import (
     difference,
     is_draining,
     is_suspicious,
-    jobs_matter,
-    jobs_on_leaving,
+    jobs_on,
+    leaving_names,
 )
 
 AT = datetime(2026, 7, 1, 12, tzinfo=UTC)
@@ -271,14 +271,14 @@ def test_a_slurmd_that_started_anew_has_registered() -> None:
 )
 def test_jobs_matter_where_somebody_waits_for_their_end(state: str, fields: Any, matter: bool) -> None:
     """A drain, a failing node, a node that is down with work on it."""
-    assert jobs_matter([a_node("other"), a_node(state=state, **fields)]) is matter
+    assert (leaving_names([a_node("other"), a_node(state=state, **fields)]) == {"gpu-7"}) is matter
 
 
 def test_only_jobs_on_nodes_that_are_leaving_are_facts() -> None:
     """A job on several nodes counts when one of them is."""
-    nodes = {n.name: n for n in (a_node("a", "MIXED+DRAIN"), a_node("b", "MIXED"))}
+    leaving = leaving_names([a_node("a", "MIXED+DRAIN"), a_node("b", "MIXED")])
 
-    assert jobs_on_leaving([a_job(1, "a", "b"), a_job(2, "b"), a_job(3)], nodes) == [a_job(1, "a", "b")]
+    assert jobs_on([a_job(1, "a", "b"), a_job(2, "b"), a_job(3)], leaving) == [a_job(1, "a", "b")]
 
 
 def test_draining_is_a_drain_with_work() -> None:

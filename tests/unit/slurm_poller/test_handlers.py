@@ -54,14 +54,21 @@ class Bus:
         self.told: list[Fact] = []
         self.happened: list[Event] = []
         self.traces: dict[str, str] = {}
+        self.causes: dict[str, str] = {}
         self.table = FactTable()
         self.away = False
 
-    async def facts(self, facts: Iterable[Fact], traces: Mapping[str, str] | None = None) -> int:
+    async def facts(
+        self,
+        facts: Iterable[Fact],
+        traces: Mapping[str, str] | None = None,
+        causes: Mapping[str, str] | None = None,
+    ) -> int:
         """As the publisher."""
         if self.away:
             raise Retry("NATS is away", after_s=0.01)
         self.traces |= traces or {}
+        self.causes |= causes or {}
         for fact in facts:
             self.told.append(fact)
             self.table.apply(fact)
@@ -230,7 +237,7 @@ async def test_jobs_are_gone_when_they_end_or_nobody_waits_for_them() -> None:
     scene.slurm.now(a_node("a", "MIXED"))
     await scene.cycle()
 
-    assert scene.news() == ["a", "beat slurm.node", "gone 2"]
+    assert scene.news() == ["a", "beat slurm.node", "gone 2", "beat slurm.job"]
 
 
 async def test_after_a_restart_only_differences_are_told() -> None:
@@ -270,8 +277,8 @@ async def test_an_outage_is_two_events_and_two_lines() -> None:
     ]
     assert [(line["log_level"], line["event"]) for line in logs] == [
         ("warning", "Slurm cannot be read"),
-        ("info", "Slurm is read again"),
         ("info", "Changed"),
+        ("info", "Slurm is read again"),
     ]
     assert {key for line in logs for key in line} - {"log_level"} <= KEYS
     assert max(waits) <= POLL.max_interval_s
