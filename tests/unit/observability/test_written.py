@@ -10,6 +10,7 @@ import yaml
 
 from lockstep.cli.completion import commands_of
 from lockstep.cli.parser import build
+from lockstep.cli.standalone import SERVICES
 from tests.observability.__main__ import DASHBOARDS, files
 from tests.observability.page import series
 
@@ -61,6 +62,14 @@ def test_an_alert_says_how_bad_it_is_and_where_to_read_on(rule: dict[str, Any]) 
     assert set(rule["annotations"]) == {"summary", "description", "runbook_url"}
     assert rule["annotations"]["runbook_url"] == f"docs/runbooks/{rule['alert']}.md"
     assert set(NAME.findall(rule["expr"])) - series() == set()
+
+
+def test_a_service_that_nobody_leads_is_missed_whichever_it_is() -> None:
+    """Also when no process of it is scraped, so that nothing says its name."""
+    rule = next(rule for rule in ALERTS if rule["alert"] == "LockstepNoLeader")
+    missed = re.findall(r'absent\(lockstep_leading\{service="([a-z-]+)"\}\)', rule["expr"])
+
+    assert sorted(missed) == sorted(name.replace("_", "-") for name in SERVICES)
 
 
 def test_each_alert_has_its_runbook_and_its_test_and_there_are_no_others() -> None:
