@@ -91,6 +91,25 @@ SOURCES = Dashboard(
             ),
         ),
         Row(
+            "Kubernetes",
+            (
+                Panel(
+                    "Requests to the API server",
+                    "By status; 409 is a conflict, which is decided anew; none: no answer.",
+                    (Query(f"sum by (method, code) (rate(lockstep_kube_requests_total{PER}))", "{{method}} {{code}}"),),
+                    unit="ops",
+                    width=12,
+                ),
+                Panel(
+                    "Time of a request",
+                    "To the head of the answer; what waits for its turn in Lockstep (kube.qps) is not in it.",
+                    quantiles("lockstep_kube_call_seconds", "method", "{{method}}"),
+                    unit="s",
+                    width=12,
+                ),
+            ),
+        ),
+        Row(
             "NATS",
             (
                 Panel(

@@ -98,6 +98,20 @@ CALLS = Histogram(
     registry=REGISTRY,
 )
 
+KUBE_REQUESTS = Counter(
+    "lockstep_kube_requests",
+    "Requests to the API server, by route without names and by HTTP status; none: no answer",
+    ["method", "route", "code"],
+    registry=REGISTRY,
+)
+KUBE_CALLS = Histogram(
+    "lockstep_kube_call_seconds",
+    "Seconds from a request to the API server to the head of its answer",
+    ["method"],
+    buckets=_COARSE,
+    registry=REGISTRY,
+)
+
 # NATS
 
 NATS_UP = Gauge("lockstep_nats_up", "1 while connected to NATS, else 0", registry=REGISTRY)

@@ -17,6 +17,7 @@ from lockstep.fleet.mirror import Mirror
 from lockstep.kube.client import KubeClient
 from lockstep.kube.port import KubeApi
 from lockstep.kube.settings import KubeClientSettings
+from lockstep.runtime.counted import counted
 from lockstep.runtime.embedded import NatsAddress, embedded_address
 from lockstep.runtime.health import Health
 from lockstep.runtime.metrics import CALLS, NATS_UP
@@ -86,7 +87,7 @@ async def open_kube(settings: Settings) -> AsyncIterator[KubeClient]:
         KubeClientSettings(
             kubeconfig=kube.kubeconfig, context=kube.context, qps=kube.qps, concurrency=kube.concurrency
         ),
-        calling=calling,
+        calling=counted(calling),
     ) as client:
         yield client
 

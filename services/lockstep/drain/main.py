@@ -84,8 +84,7 @@ class DrainTasks:
             self._wake.clear()
             (keys, self._dirty), since = (self._dirty, set()), self._dirty_since
             try:
-                if await self._publish(keys):
-                    observe_leg("fact-to-decision", self._ports.clock.monotonic() - since)
+                await self._publish(keys, since)
                 attempt = 0
             except Retry:
                 HANDLED.labels("drain", "retry").inc(len(keys))
@@ -93,15 +92,17 @@ class DrainTasks:
                 await asyncio.sleep(backoff(attempt, limit_s=5.0))
                 attempt += 1
 
-    async def _publish(self, keys: set[WorkerKey]) -> int:
-        """How many workers are wanted otherwise than before."""
+    async def _publish(self, keys: set[WorkerKey], since: float) -> None:
+        """Decides for these workers, of which the first was touched at `since`, and tells what is wanted now."""
         decided = self._drains.look(keys)
         with steps(lambda: {d.worker.key: step(d, self._table.flows) for d in decided}) as traces:
             told = [begun_in(d.decision, traces.get(d.worker.key, "")) for d in decided]
             await self._tell(told, traces)
+        if decided:
+            took_s = self._ports.clock.monotonic() - since
+            observe_leg("fact-to-decision", took_s, traceparent=next(iter(traces.values()), ""))
         self._status_wake.set()
         HANDLED.labels("drain", "ok").inc(len(keys))
-        return len(decided)
 
     async def _tell(self, decided: list[Decision], traces: Mapping[WorkerKey, str]) -> None:
         """The events first, so that a crash in between repeats them and loses none."""
