@@ -10,12 +10,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from lockstep.base.clock import now
 from lockstep.base.errors import Reject, Retry
 from lockstep.bus.connection import Connection
 from lockstep.bus.envelope import pack_fact
 from lockstep.bus.events import EventSeen, subscribe_events
 from lockstep.bus.facts import FactFeed, FactSeen
-from lockstep.bus.ordered import CaughtUp, Missed, OrderedReader, Received
+from lockstep.bus.ordered import CaughtUp, Missed, OrderedReader, Received, Start
 from lockstep.bus.publisher import Publisher
 from lockstep.bus.streams import StreamKeeper, ensure, stream_state
 from lockstep.contracts.events import GapFound
@@ -360,6 +361,26 @@ async def test_a_cancellation_that_comes_together_with_the_answer_is_not_lost(co
             asking = group.create_task(ask_for_ever())
             await asyncio.sleep(0.0003 + number % 17 * 0.00005)
             asking.cancel()
+
+
+async def test_several_subjects_are_read_from_a_time_on_without_a_gap(connection: Connection) -> None:
+    """A server that is given both passes over the first; every one that came later is told."""
+    publisher = Publisher(connection, source="test")
+    await publisher.event(GapFound(id="0", at=now(), where="one"))
+    await asyncio.sleep(0.05)
+    at = now()
+    for i, where in enumerate(("one", "two", "other"), 1):
+        await publisher.event(GapFound(id=f"{i}", at=now(), where=where))
+
+    subjects = [f"lockstep.event.fleet.gap-found.v1._site.{where}" for where in ("one", "two")]
+    told = []
+    async with aclosing(subscribe_events(connection, subjects, start=Start(at=at))) as items:
+        async for item in items:
+            if isinstance(item, CaughtUp):
+                break
+            told.append(item.event.id)
+
+    assert told == ["1", "2"]
 
 
 async def test_events_that_retention_took_away_are_named(connection: Connection) -> None:

@@ -1,6 +1,6 @@
 """The events, from a moment on, as they come."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
 from datetime import datetime
 from typing import NamedTuple
@@ -24,13 +24,15 @@ class EventSeen(NamedTuple):
 
 
 async def subscribe_events(
-    connection: Connection, filter_subject: str = EVENTS.subjects[0], *, start: Start | None = None
+    connection: Connection, filters: str | Sequence[str] = EVENTS.subjects[0], *, start: Start | None = None
 ) -> AsyncIterator[EventSeen | CaughtUp | Reset | Missed]:
-    """Events that match, in order: from the oldest, a sequence, a time, or only new ones; then each as it comes.
+    """Events that match one of the subjects, in order: from the oldest, a sequence, a time, or only news.
 
     `CaughtUp` says that the rest is live; `Missed` and `Reset` say that some were lost and which.
     """
-    async with aclosing(OrderedReader(connection, EVENTS.name, [filter_subject], start=start).items()) as items:  # type: ignore[type-var]
+    subjects = [filters] if isinstance(filters, str) else filters
+    reader = OrderedReader(connection, EVENTS.name, subjects, start=start)
+    async with aclosing(reader.items()) as items:  # type: ignore[type-var]
         async for item in items:
             if isinstance(item, Received):
                 traceparent = traceparent_of(item.headers)

@@ -115,6 +115,8 @@ class OrderedReader:
         elif self.last and state.first > self.last + 1:
             notes.append(Missed(self.last + 1, state.first - 1))
         self._state = state
+        if self._start.at is not None and len(self._filters) > 1:
+            self._start = Start(sequence=await self._sequence_at(self._start.at))
         inbox = _Inbox(self._connection, state.last)
         self._connection.listeners.append(inbox.break_off)
         try:
@@ -139,6 +141,20 @@ class OrderedReader:
             if is_last and not self._caught_up:
                 self._caught_up = True
                 yield CaughtUp()
+
+    async def _sequence_at(self, at: datetime) -> int:
+        """The first sequence that the stream took at that time or later.
+
+        A consumer with several filters cannot be given the time itself: nats-server (2.10 to 2.15) then passes over
+        messages at its start (nats-server issue 6076).
+        """
+        name = f"CONSUMER.CREATE.{self._stream}"
+        config = {"ack_policy": "none", "mem_storage": True, "num_replicas": 1, "inactive_threshold": 5 * _NS}
+        config |= {"deliver_policy": "by_start_time", "opt_start_time": at.isoformat()}
+        answer = await self._connection.call(name, {"stream_name": self._stream, "config": config})
+        with suppress(Retry):
+            await self._connection.call(f"CONSUMER.DELETE.{self._stream}.{answer['name']}", timeout_s=1.0)
+        return int(answer["delivered"]["stream_seq"]) + 1
 
     def _config(self) -> dict[str, Any]:
         config: dict[str, Any] = {

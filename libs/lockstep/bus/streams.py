@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from datetime import datetime
 from typing import Any, NoReturn
 
 import msgspec
@@ -30,6 +31,13 @@ class StreamState(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int = 0
     max_bytes: int = -1
     """-1: no limit."""
+    first_at: datetime | None = None
+    """When it took its oldest message; None while it has none."""
+
+    @property
+    def created_at(self) -> datetime:
+        """When it was made."""
+        return datetime.fromisoformat(self.created)
 
 
 async def stream_state(connection: Connection, name: str) -> StreamState | None:
@@ -52,6 +60,7 @@ async def stream_state(connection: Connection, name: str) -> StreamState | None:
         messages=state["messages"],
         bytes=state["bytes"],
         max_bytes=info["config"].get("max_bytes", -1),
+        first_at=datetime.fromisoformat(state["first_ts"]) if state["messages"] else None,
     )
 
 

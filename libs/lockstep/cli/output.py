@@ -55,6 +55,11 @@ class Out:
         """Whether a person looks at the results as they come."""
         return self.out.is_terminal
 
+    @property
+    def width(self) -> int:
+        """Cells of a line; in a pipe more than any line has."""
+        return self.out.width
+
     def line(self, text: str | Text = "") -> None:
         """One line of the result."""
         self.out.print(text, soft_wrap=True)

@@ -35,7 +35,7 @@ def build() -> Parser:
     )
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     common = _common()
-    for add in (_get, _why, _hold, _release, _events, _doctor, _standalone):
+    for add in (_get, _why, _hold, _release, _events, _story, _diff, _doctor, _standalone):
         add(commands, common)
     completion = _command(commands, "completion", "print the completion script of a shell")
     completion.add_argument("shell", choices=("bash", "zsh", "fish"))
@@ -120,11 +120,35 @@ def _release(commands: "_Commands[Parser]", common: Parser) -> None:
 
 def _events(commands: "_Commands[Parser]", common: Parser) -> None:
     events = _command(commands, "events", "show what happened", common)
-    events.add_argument("-f", "--follow", action="store_true", help="go on with what happens")
-    events.add_argument("--since", metavar="TIME", help="how far back, such as 10m (default: 1h; with --follow: now)")
-    events.add_argument("--worker", metavar="WORKER", help="only this worker: a name, or cluster/name")
-    events.add_argument("--kind", metavar="TYPE", action="append", help="only these, such as hold or hold.placed")
+    _stretch(events, "how far back, such as 10m or 2d, or a time (default: 1h; with --follow: now)")
+    which = events.add_argument_group("which events")
+    which.add_argument("--worker", metavar="WORKER", action="append", help="only these workers: a name or a host list")
+    which.add_argument("--kind", metavar="TYPE", action="append", help="only these, such as hold or hold.placed")
+    which.add_argument("--node", metavar="NODE", help="only this Kubernetes node, and workers while on it")
+    which.add_argument("--hold", metavar="HOLD", help="only what names this hold: an id, or a Hold's name")
+    which.add_argument("--block", metavar="NAME", help="only the workers of this block of Slurm's topology")
     _form(events, ("text", "json"))
+
+
+def _story(commands: "_Commands[Parser]", common: Parser) -> None:
+    story = _command(commands, "story", "tell what happened to one worker, each event under its cause", common)
+    story.add_argument("worker", metavar="WORKER", help="a worker's name, or cluster/name; also one that is gone")
+    _stretch(story, "how far back, such as 2d, or a time (default: all that is kept)")
+    story.add_argument("--html", metavar="FILE", help="write it as one page that needs nothing else")
+    _form(story, ("text", "json"))
+
+
+def _stretch(parser: Parser, since: str) -> None:
+    parser.add_argument("-f", "--follow", action="store_true", help="go on with what happens")
+    parser.add_argument("--since", metavar="TIME", help=since)
+    parser.add_argument("--until", metavar="TIME", help="up to when (default: now)")
+
+
+def _diff(commands: "_Commands[Parser]", common: Parser) -> None:
+    diff = _command(commands, "diff", "say what changed between two moments", common)
+    diff.add_argument("then", metavar="T1", help="how long ago, such as 2h, or a time")
+    diff.add_argument("now", metavar="T2", nargs="?", default="now", help="the same (default: now)")
+    _form(diff, ("table", "json", "yaml"))
 
 
 def _doctor(commands: "_Commands[Parser]", common: Parser) -> None:

@@ -8,85 +8,60 @@ import pytest
 
 from lockstep.base.errors import BadInput
 from lockstep.bus.envelope import Unknown
-from lockstep.bus.events import EventSeen
 from lockstep.cli import happened
-from lockstep.cli.events import start_of, subject_of, tags_of, text_of
+from lockstep.cli.events import start_of, text_of, wanted_of
 from lockstep.contracts import events as e
 from lockstep.contracts.common import WorkerRef
 from lockstep.contracts.facts import Progress, Taint
 from lockstep.contracts.subjects import tag_of
 from tests.builders import NOW, a_view
+from tests.unit.cli.life import seen
+from tests.unit.cli.seen import args
 
 REF = WorkerRef(cluster="main", name="gpu-7")
 PLACED = e.HoldPlaced(id="1", at=NOW, worker=REF, hold=a_view())
 
 
 def test_without_follow_the_last_hour_is_shown_and_with_it_only_news() -> None:
-    """`--since` says otherwise."""
-    assert start_of(None, NOW, follow=False).at == NOW - timedelta(hours=1)
-    assert start_of(None, NOW, follow=True).new
-    assert start_of("10m", NOW, follow=True).at == NOW - timedelta(minutes=10)
-    assert start_of("2026-12-01T06:00:00Z", NOW, follow=False).at == NOW - timedelta(hours=6)
-
-
-@pytest.mark.parametrize("text", ["", "10", "yesterday", "2026-12-01T06:00:00", "9" * 40 + "h"])
-def test_a_time_that_cannot_be_read_is_refused(text: str) -> None:
-    """The text says what is allowed."""
-    with pytest.raises(BadInput, match=r"--since .*10m"):
-        start_of(text, NOW, follow=False)
-
-
-def test_a_kind_is_a_noun_a_type_or_a_version() -> None:
-    """`hold` is all about holds; `hold.placed` is one type."""
-    assert tags_of(["hold.placed"]) == tags_of(["hold.placed.v1"]) == {"hold.placed.v1"}
-    assert tags_of(["hold"]) > {"hold.placed.v1", "hold.released.v1"}
-    assert not any(tag.startswith("worker") for tag in tags_of(["hold"]))
-    with pytest.raises(BadInput, match=r"'hol': there is none; want one of drain.acted.v1"):
-        tags_of(["hol"])
+    """`--since` says otherwise; the last hour is that before `--until`."""
+    hour = timedelta(hours=1)
+    assert start_of(None, None, NOW, follow=False).at == NOW - hour
+    assert start_of(None, NOW - hour, NOW, follow=False).at == NOW - 2 * hour
+    assert start_of(None, None, NOW, follow=True).new
+    assert start_of(NOW - hour, None, NOW, follow=True).at == NOW - hour
 
 
 @pytest.mark.parametrize(
-    ("kinds", "cluster", "worker", "subject"),
+    ("words", "says"),
     [
-        ([], None, None, "lockstep.event.*.*.*.>"),
-        (["hold.placed"], None, None, "lockstep.event.hold.placed.v1.>"),
-        (["hold"], "main", None, "lockstep.event.*.*.*.main.*"),
-        ([], None, "gpu-7", "lockstep.event.*.*.*.*.gpu-7"),
-        ([], None, "main/gpu.7", "lockstep.event.*.*.*.main.gpu_2e7"),
-        ([], "main", "gpu-7", "lockstep.event.*.*.*.main.gpu-7"),
+        (["--kind", "hol"], "--kind 'hol': there is none; want one of drain.acted.v1"),
+        (["--worker", "gpu-[1-"], "--worker 'gpu-\\[1-'"),
+        (["--worker", ""], "--worker '': want a name, or a host list"),
+        (["--node", ""], "--node '': want a name"),
+        (["--hold", ""], "--hold '': want a name"),
+        (["--block", ""], "--block '': want a name"),
     ],
 )
-def test_the_server_filters_what_it_can(
-    kinds: list[str], cluster: str | None, worker: str | None, subject: str
-) -> None:
-    """Only what was asked for is sent over the wire."""
-    assert subject_of(tags_of(kinds), cluster, worker) == subject
-
-
-def seen(event: e.Event | Unknown) -> EventSeen:
-    """An event as it comes from the stream."""
-    return EventSeen(event, "lockstep.event.x", b"{}", "", 1, NOW)
+def test_an_option_that_means_nothing_is_named(words: list[str], says: str) -> None:
+    """With what is allowed."""
+    with pytest.raises(BadInput, match=says):
+        wanted_of(args("events", *words))
 
 
 def test_an_event_is_a_line_for_people_or_json_for_scripts() -> None:
     """The same event in both forms."""
-    assert text_of(seen(PLACED), frozenset(), "text") == (
+    assert text_of(seen(PLACED), "text") == (
         "2026-12-01 12:00:00Z main/gpu-7 held: hold/slurm/dimm of ops@example.com: DIMM B2"
     )
-    assert json.loads(text_of(seen(PLACED), frozenset(), "json"))["type"] == "hold.placed.v1"
-
-
-def test_what_was_not_asked_for_is_left_out() -> None:
-    """Several kinds are told apart here, for a subject has only one."""
-    assert text_of(seen(PLACED), tags_of(["worker"]), "text") == ""
+    assert json.loads(text_of(seen(PLACED), "json"))["type"] == "hold.placed.v1"
 
 
 def test_an_event_of_a_newer_version_is_shown_as_such() -> None:
     """It is told, not hidden, and not taken for something else."""
     newer = seen(Unknown("gpu.healed.v1", "a newer kind"))
 
-    assert "gpu.healed.v1 cannot be read: a newer kind" in text_of(newer, frozenset(), "text")
-    assert json.loads(text_of(newer, frozenset(), "json")) == {"type": "gpu.healed.v1", "unreadable": "a newer kind"}
+    assert "gpu.healed.v1 cannot be read: a newer kind" in text_of(newer, "text")
+    assert json.loads(text_of(newer, "json")) == {"type": "gpu.healed.v1", "unreadable": "a newer kind"}
 
 
 FIELDS: dict[str, Any] = {

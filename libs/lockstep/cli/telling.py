@@ -1,0 +1,190 @@
+"""A worker's events as lines of a story: in order, each under what it came about from. Pure.
+
+A *scene* is a stretch of events without a minute of silence. Within one, an event stands under its cause. A cause of an
+earlier scene is named in words instead, so that what is told stays in the order of time and little is to be remembered.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+
+import msgspec
+
+from lockstep.base.text import one_line
+from lockstep.bus.envelope import Unknown
+from lockstep.bus.events import EventSeen
+from lockstep.cli.moments import lasting
+from lockstep.cli.said import Words, by_of, kind_of
+from lockstep.contracts import events as e
+from lockstep.contracts.common import Aware
+
+SCENE_GAP_S = 60
+MAX_SCENE = 500
+"""Events of one scene that are put in order together."""
+MAX_KNOWN = 10_000
+"""Events that are remembered as a cause of later ones."""
+MAX_TEXT = 400
+MAX_ID = 40
+NEVER = datetime.fromtimestamp(0, UTC)
+
+
+class Line(msgspec.Struct, frozen=True, kw_only=True):
+    """One event as it is told."""
+
+    id: str
+    at: Aware
+    type: str
+    depth: int
+    """0: at the margin; 1: under the nearest line above of depth 0; and so on."""
+    text: str
+    by: str = ""
+    """Who did it or whose it is, where the event says so."""
+    because: str = ""
+    """The cause in words, where it is not among the lines above of this scene. `event` has its id."""
+    gap_s: float = 0.0
+    """How long it was quiet before, where that is worth a word."""
+    traceparent: str = ""
+    sequence: int
+    event: e.Event | Unknown
+
+
+class _Known(msgspec.Struct, frozen=True):
+    id: str
+    at: datetime
+    words: str
+
+
+class _Page(msgspec.Struct, frozen=True):
+    """An event with what it needs to be told."""
+
+    id: str
+    cause: str
+    at: datetime
+    words: str
+    seen: EventSeen
+
+
+class Teller:
+    """Takes events in the order of the stream, and gives lines. Each event is told once."""
+
+    def __init__(self) -> None:
+        self._words = Words()
+        self._scene: dict[str, _Page] = {}
+        self._known: dict[str, _Known] = {}
+        self._path: list[str] = []
+        self._last: datetime | None = None
+        self.told = 0
+        """How many lines there were."""
+
+    def add(self, seen: EventSeen) -> list[Line]:
+        """The lines of the scene that this event ends by coming after it."""
+        ident = f"sequence {seen.sequence}" if isinstance(seen.event, Unknown) else seen.event.id
+        if ident in self._scene or ident in self._known:
+            return []
+        page = self._page(ident, seen)
+        ends = self._scene and (page.at - next(reversed(self._scene.values())).at).total_seconds() > SCENE_GAP_S
+        lines = self.flush() if ends or len(self._scene) >= MAX_SCENE else []
+        self._scene[ident] = page
+        return lines
+
+    def flush(self) -> list[Line]:
+        """The lines of what was not told yet, without waiting for the end of the scene."""
+        scene, self._scene = sorted(self._scene.values(), key=lambda page: (page.at, page.seen.sequence)), {}
+        return list(self._lines(scene)) if scene else []
+
+    def summary(self) -> str:
+        """The drains in one sentence; empty when there was none."""
+        return self._words.summary()
+
+    def _page(self, ident: str, seen: EventSeen) -> _Page:
+        event, words = seen.event, one_line(self._words.of(seen), limit=MAX_TEXT)
+        if isinstance(event, Unknown):
+            return _Page(ident, "", seen.at or self._last or NEVER, words, seen)
+        return _Page(ident, event.cause_id, event.at, words, seen)
+
+    def _lines(self, scene: Sequence[_Page]) -> Iterator[Line]:
+        gap = (scene[0].at - self._last).total_seconds() if self._last else 0.0
+        if gap <= SCENE_GAP_S:
+            gap = 0.0
+        else:
+            self._path = []
+        for page, depth, because in self._in_order(scene):
+            self.told += 1
+            yield Line(
+                id=page.id,
+                at=page.at,
+                type=kind_of(page.seen),
+                depth=depth,
+                text=page.words,
+                by=one_line(by_of(page.seen.event), limit=MAX_ID * 2),
+                because=because,
+                gap_s=gap,
+                traceparent=page.seen.traceparent,
+                sequence=page.seen.sequence,
+                event=page.seen.event,
+            )
+            gap = 0.0
+        self._last = max(page.at for page in scene)
+
+    def _in_order(self, scene: Sequence[_Page]) -> Iterator[tuple[_Page, int, str]]:
+        """Each event of the scene with its depth and, for one at the margin, its cause in words."""
+        children, roots = _tree(scene)
+        for root in roots:
+            base, because = self._place(root)
+            waiting = [(root, base)]
+            while waiting:
+                page, depth = waiting.pop()
+                self._path[depth:] = [page.id]
+                self._remember(page)
+                yield page, depth, because if page is root else ""
+                waiting += ((child, depth + 1) for child in reversed(children.get(page.id, [])))
+
+    def _place(self, page: _Page) -> tuple[int, str]:
+        if not page.cause:
+            return 0, ""
+        cause = self._known.get(page.cause)
+        if cause is None:
+            mine = isinstance(page.seen.event, e.RequestEvent) and page.seen.event.request == page.cause
+            return 0, "" if mine else one_line(page.cause, limit=MAX_ID)
+        if cause.id in self._path:
+            return self._path.index(cause.id) + 1, ""
+        day = "" if cause.at.date() == page.at.date() else f"{cause.at:%Y-%m-%d} "
+        return 0, f"{cause.words} ({day}{cause.at:%H:%M:%S})"
+
+    def _remember(self, page: _Page) -> None:
+        known = _Known(page.id, page.at, one_line(page.words, limit=80))
+        self._known[page.id] = known
+        if isinstance(page.seen.event, e.RequestEvent):
+            self._known.setdefault(page.seen.event.request, known)
+        while len(self._known) > MAX_KNOWN:
+            del self._known[next(iter(self._known))]
+
+
+def _tree(scene: Iterable[_Page]) -> tuple[dict[str, list[_Page]], list[_Page]]:
+    """Who stands under whom, and who under nobody. A circle of causes is cut at its latest event."""
+    pages = {page.id: page for page in scene}
+    named = dict(pages)
+    for page in pages.values():
+        if isinstance(page.seen.event, e.RequestEvent):
+            named.setdefault(page.seen.event.request, page)
+    above: dict[str, str] = {}
+    children: dict[str, list[_Page]] = {}
+    roots = []
+    for page in pages.values():
+        cause = named.get(page.cause)
+        if cause is None or page.id in _upwards(cause.id, above):
+            roots.append(page)
+        else:
+            above[page.id] = cause.id
+            children.setdefault(cause.id, []).append(page)
+    return children, roots
+
+
+def _upwards(ident: str, above: dict[str, str]) -> Iterator[str]:
+    while ident:
+        yield ident
+        ident = above.get(ident, "")
+
+
+def gap_words(line: Line) -> str:
+    """`3 h later`; empty where nothing is to be said."""
+    return f"{lasting(round(line.gap_s / 60) * 60)} later" if line.gap_s else ""
