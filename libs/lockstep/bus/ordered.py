@@ -145,8 +145,8 @@ class OrderedReader:
     async def _sequence_at(self, at: datetime) -> int:
         """The first sequence that the stream took at that time or later.
 
-        A consumer with several filters cannot be given the time itself: nats-server (2.10 to 2.15) then passes over
-        messages at its start (nats-server issue 6076).
+        A consumer with several filters cannot be given the time itself: nats-server then passes over messages at its
+        start (nats-server issue 6076, seen with 2.15).
         """
         name = f"CONSUMER.CREATE.{self._stream}"
         config = {"ack_policy": "none", "mem_storage": True, "num_replicas": 1, "inactive_threshold": 5 * _NS}

@@ -33,6 +33,7 @@ from lockstep.cli.view import Fleet
 from lockstep.contracts.common import WorkerKey
 from lockstep.contracts.subjects import ROOT, name_of, token
 from lockstep.fleet.pairing import pair
+from lockstep.runtime.telemetry import trace_link
 
 QUIET_S = 0.3
 """With --follow: so long nothing comes before what came is told together, causes first."""
@@ -66,11 +67,11 @@ async def run(args: Namespace) -> int:
         begins = known_since(state)
         if since is not None and begins is not None and since < begins:
             out.note(f"The events begin at {begins:%Y-%m-%d %H:%M:%SZ}; what was before is no longer kept.")
-        teller = Teller()
+        teller, link = Teller(), partial(trace_link, reach.settings)
         if args.html:
-            await _write_page(args.html, reading, teller, no_link)
+            await _write_page(args.html, reading, teller, link)
             return Exit.OK
-        shown = _json(out, no_link) if args.output == "json" else partial(_text, out, no_link, [None])
+        shown = _json(out, link) if args.output == "json" else partial(_text, out, link, [None])
         await _tell(reading, teller, shown, follow=args.follow)
         if not teller.told:
             out.note("No events of it are kept from then.")
@@ -78,11 +79,6 @@ async def run(args: Namespace) -> int:
             out.line()
             out.line(summary)
     return Exit.OK
-
-
-def no_link(_traceparent: str) -> str:
-    """No trace can be looked at anywhere."""
-    return ""
 
 
 def _check(args: Namespace) -> None:
