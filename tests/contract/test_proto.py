@@ -1,6 +1,7 @@
 """What `proto/` and `docs/events.md` promise to strangers is what the types are and what is sent."""
 
 import json
+import re
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from lockstep.contracts.events import Event, GapFound
 from lockstep.contracts.facts import Fact
 from lockstep.contracts.headers import EventHeaders, FactHeaders
 from lockstep.contracts.requests import Request
-from lockstep.contracts.subjects import request_subject, scope_token, token
+from lockstep.contracts.subjects import STREAMS, Stream, request_subject, scope_token, token
 
 ROOT = Path(__file__).resolve().parents[2]
 PROTO = ROOT / "proto"
@@ -75,6 +76,25 @@ def test_the_tables_of_the_page_are_those_of_the_types() -> None:
 
     assert page.count("<!-- end of table -->") == 3
     assert with_tables(page) == page, DO
+
+
+@pytest.mark.parametrize("stream", STREAMS, ids=lambda stream: stream.name)
+def test_the_page_says_what_each_stream_keeps(stream: Stream) -> None:
+    """Its subjects, for how long, and how many bytes."""
+    page = (ROOT / "docs/events.md").read_text("utf-8")
+    (row,) = re.findall(rf"^\| `{stream.name}` \|.*$", page, re.MULTILINE)
+    size = f"{stream.max_bytes >> 30} GiB" if stream.max_bytes >> 30 else f"{stream.max_bytes >> 20} MiB"
+    ages = {0: "", 1: "at most a day", 7: "a week", 30: "30 days"}
+
+    assert f"| `{stream.subjects[0]}` |" in row
+    assert size in row
+    assert ages[stream.max_age_s // (24 * 3600)] in row
+
+
+@of_each_message()
+def test_a_filter_with_wildcards_goes_on_working(about: About) -> None:
+    """`lockstep.event.*.*.*.main.gpu-7` finds all about a worker as long as each type has as many tokens as today."""
+    assert len(about.tag.split(".")) == {"event": 3, "fact": 2, "request": 2}[about.sort.word]
 
 
 def test_each_example_is_of_a_message() -> None:

@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import socket
+import sys
 from collections.abc import AsyncIterator, Iterable
 from contextlib import aclosing, asynccontextmanager, suppress
 from pathlib import Path
@@ -189,6 +190,26 @@ async def test_our_own_subscription_needs_no_more_rights_than_a_readers(url: str
     await connection.close()
 
     assert set(found) == subjects(EVENTS)
+
+
+async def test_the_program_of_the_page_tells_who_is_drained(url: str) -> None:
+    """As it stands there, with a reader's rights: first what was, then what comes."""
+    (program,) = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+    there = {**os.environ, "NATS_URL": url.replace("//", f"//dashboard:{PASSWORD}@")}
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", program, env=there, stdout=asyncio.subprocess.PIPE
+    )
+    assert process.stdout is not None
+    try:
+        async with asyncio.timeout(20), client(url, "lockstep") as lockstep:
+            sequence, *who = (await process.stdout.readline()).decode().split()
+            assert (int(sequence) > 0, who) == (True, ["main", "gpu-7"])
+            body = {"worker": {"cluster": "main", "name": "gpu-9"}}
+            await lockstep.publish("lockstep.event.drain.drained.v1.main.gpu-9", json.dumps(body).encode())
+            assert (await process.stdout.readline()).decode().split()[1:] == ["main", "gpu-9"]
+    finally:
+        process.kill()
+        await process.wait()
 
 
 async def test_a_requester_asks_under_its_own_name_and_no_other(url: str) -> None:
