@@ -73,8 +73,8 @@ def main() -> int:
     build = Part("build the lab", [*lab, "build"])
     start = Part("lab up", [*lab, "up"])
     onlab = [
-        pytest("tests of the lab", "tests/integration/test_lab.py"),
         pytest("lab tests", "--timeout=600", "tests/e2e"),
+        pytest("tests of the lab", "tests/integration/test_lab.py"),
         Part("lab down", [*lab, "down"]),
     ]
     fast = [

@@ -22,11 +22,12 @@ def _lab() -> Iterator[Lab]:
 
 @pytest.fixture(scope="session", name="running")
 def _running(lab: Lab) -> Iterator[Lockstep]:
-    """Lockstep, each service in a process of its own."""
+    """Lockstep, each service in a process of its own; at the end nobody is held, for whoever uses the lab next."""
     lockstep = Lockstep(lab, separate=True)
     lockstep.install()
     lockstep.up()
     yield lockstep
+    Site(lab, lockstep).settle()
     lockstep.stop()
 
 

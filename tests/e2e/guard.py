@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from tests.e2e.site import PROTECT, WORKERS, Site
+from tests.e2e.site import HOLDS, PROTECT, WORKERS, Site
 from tests.lab.rest import ApiError
 from tests.lab.slurm_commands import SlurmError
 
@@ -108,7 +108,7 @@ class Sight:
     def kube(self) -> tuple[list[Any], list[Any], list[Any]]:
         """Pods, nodes and Holds."""
         ask = self._lab.kube.request
-        holds = ask("GET", "/apis/lockstep.sh/v1alpha1/namespaces/slurm/holds")
+        holds = ask("GET", HOLDS)
         nodes = ask("GET", "/api/v1/nodes")
         return ask("GET", "/api/v1/namespaces/slurm/pods")["items"], nodes["items"], holds["items"]
 

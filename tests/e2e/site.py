@@ -4,7 +4,7 @@ import json
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -15,6 +15,9 @@ from tests.lab.rest import ApiError
 
 T = TypeVar("T")
 PROTECT = "nodeset.slinky.slurm.net/pod-protect"
+POD_CORDON = "nodeset.slinky.slurm.net/pod-cordon"
+REASON = "nodeset.slinky.slurm.net/node-cordon-reason"
+HOLDS = "/apis/lockstep.sh/v1alpha1/namespaces/slurm/holds"
 WORKERS = ("gpu-1", "gpu-2", "gpu-3")
 
 
@@ -154,8 +157,12 @@ class Site:
 
     def unschedulable(self, host: str, *, value: bool) -> None:
         """What `kubectl cordon` and `uncordon` do, without starting kubectl."""
-        body = {"spec": {"unschedulable": value or None}}
-        self.lab.kube.request("PATCH", f"/api/v1/nodes/{host}", body, kind="application/merge-patch+json")
+        self.patch(f"/api/v1/nodes/{host}", {"spec": {"unschedulable": value or None}})
+
+    def patch(self, path: str, change: dict[str, Any]) -> None:
+        """A change of an object as kubectl makes it, without starting kubectl."""
+        kind = "application/merge-patch+json"
+        self.lab.kube.request("PATCH", f"{path}?fieldManager=kubectl", change, kind=kind)
 
     @contextmanager
     def draining(self, host: str) -> Iterator["subprocess.Popen[str]"]:
@@ -190,7 +197,7 @@ class Site:
 
     def hold_status(self, name: str) -> dict[str, Any]:
         """The status of a Hold."""
-        return dict(self.lab.kube.get_json("hold", name, "-n", "slurm").get("status", {}))
+        return dict(self.lab.kube.request("GET", f"{HOLDS}/{name}").get("status", {}))
 
     def release(self, name: str) -> None:
         """Deletes a Hold."""
@@ -226,16 +233,15 @@ class Site:
     def reset(self) -> None:
         """Ends whatever a test left standing, on both sides."""
         self.lab.slurm.proxy.clear()
-        self.kubectl("delete", "holds", "--all", "-n", "slurm", "--ignore-not-found", check=False)
-        for job in self._jobs:
-            self.cancel(job)
-        for node in self.lab.kube.get_json("nodes")["items"]:
-            name = node["metadata"]["name"]
-            if node["spec"].get("unschedulable"):
-                self.kubectl("uncordon", name)
-            self.kubectl("annotate", "node", name, "nodeset.slinky.slurm.net/node-cordon-reason-", check=False)
+        self.lab.kube.request("DELETE", HOLDS)
+        if self._jobs:
+            self.lab.slurm.scancel(*self._jobs)
+        for node in self.lab.kube.request("GET", "/api/v1/nodes")["items"]:
+            change = {"metadata": {"annotations": {REASON: None}}, "spec": {"unschedulable": None}}
+            self.patch(f"/api/v1/nodes/{node['metadata']['name']}", change)
         for worker in WORKERS:
-            self.kubectl("annotate", "pod", worker, "-n", "slurm", "nodeset.slinky.slurm.net/pod-cordon-", check=False)
+            with suppress(ApiError):  # there may be no pod just now, and the next will have no annotation
+                self.patch(f"/api/v1/namespaces/slurm/pods/{worker}", {"metadata": {"annotations": {POD_CORDON: None}}})
             view = self.slurm(worker)
             if not view.reason.startswith("lockstep: ") and (view.drained or view.states & {"DOWN", "FAIL"}):
                 self.scontrol(worker, state="resume")

@@ -1,9 +1,6 @@
 """A cordon in Kubernetes is a DRAIN in Slurm, with the same words, and goes when the cordon goes."""
 
-from tests.e2e.site import Site, eventually
-
-REASON = "nodeset.slinky.slurm.net/node-cordon-reason"
-POD_CORDON = "nodeset.slinky.slurm.net/pod-cordon"
+from tests.e2e.site import POD_CORDON, REASON, Site, eventually
 
 
 def test_a_cordon_drains_in_slurm_and_an_uncordon_undrains(site: Site) -> None:

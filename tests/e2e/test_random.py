@@ -7,6 +7,7 @@ Kubernetes holds is drained in Slurm, what an administrator did in Slurm stays, 
 import os
 import random
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -15,16 +16,16 @@ from typing import Any
 import pytest
 
 from tests.e2e.guard import Guard, Shown, Sight, in_step
-from tests.e2e.site import WORKERS, Site
+from tests.e2e.site import HOLDS, POD_CORDON, WORKERS, Site
 from tests.lab.slurm_commands import SlurmError
 
 SEED = int(os.environ.get("LOCKSTEP_SEED", "0")) or random.SystemRandom().randrange(1, 1_000_000)
-BATCHES, SEQUENCES, STEPS = 5, 10, (4, 8)
+BATCHES, ROUNDS, STEPS = 3, 6, (4, 8)
+"""In each round there is a sequence on every worker: 54 in all."""
 QUIET_S = 1.0
 REST_WITHIN_S = 15.0
 IN_FLIGHT_S = 0.05
 """Slurm has no compare-and-set: what an administrator does in the few milliseconds of a write of ours may be lost."""
-POD_CORDON = "nodeset.slinky.slurm.net/pod-cordon"
 
 
 @dataclass
@@ -51,20 +52,29 @@ class Expected:
 
 
 class Play:
-    """A sequence of actions, and what must come of it."""
+    """A sequence of actions on one worker, and what must come of it."""
 
-    def __init__(self, site: Site, seed: int) -> None:
+    def __init__(self, site: Site, worker: str, seed: int) -> None:
         self._site = site
-        self._chance = random.Random(seed)
+        self._worker = worker
+        self._chance = random.Random(f"{seed} {worker}")
         self._number = 0
-        self.expected = {worker: Expected() for worker in WORKERS}
-        self.script: list[str] = []
-        self._hosts = {worker: site.host(worker) for worker in WORKERS}
+        self.wanted = Expected()
+        self._script: list[str] = []
+        self._host = site.host(worker)
+
+    def __str__(self) -> str:
+        """What was done."""
+        return f"{self._worker}: {', '.join(self._script)}"
 
     def act(self) -> None:
-        """One thing that is possible now, on one worker."""
-        worker = self._chance.choice(WORKERS)
-        wanted = self.expected[worker]
+        """The whole sequence."""
+        for _ in range(self._chance.randint(*STEPS)):
+            self._step()
+
+    def _step(self) -> None:
+        """One thing that is possible now."""
+        wanted = self.wanted
         can = ["cordon", "pod_cordon", "hold", "drain", "job"]
         can += ["release"] if wanted.holds - {"cordon", "pod-cordon"} else []
         can += ["down"] if not wanted.down else []
@@ -72,134 +82,125 @@ class Play:
         can += ["resume", "resume"] if may and (wanted.hers or wanted.holds) else []
         can += ["undrain", "undrain"] if may and wanted.drain and not wanted.down else []
         do = self._chance.choice(can)
-        self.script.append(f"{do} {worker}")
-        getattr(self, f"_{do}")(worker, wanted)
+        self._script.append(do)
+        getattr(self, f"_{do}")()
         time.sleep(self._chance.choice((0, 0, 0.05, 0.2, 0.5)))
 
-    def _cordon(self, worker: str, wanted: Expected) -> None:
-        self._toggle(wanted, "cordon")
-        self._patch(f"/api/v1/nodes/{self._hosts[worker]}", {"spec": {"unschedulable": "cordon" in wanted.holds}})
+    def _cordon(self) -> None:
+        self.wanted.holds ^= {"cordon"}
+        self._site.unschedulable(self._host, value="cordon" in self.wanted.holds)
 
-    def _pod_cordon(self, worker: str, wanted: Expected) -> None:
-        self._toggle(wanted, "pod-cordon")
-        value = "true" if "pod-cordon" in wanted.holds else None
-        self._patch(f"/api/v1/namespaces/slurm/pods/{worker}", {"metadata": {"annotations": {POD_CORDON: value}}})
+    def _pod_cordon(self) -> None:
+        self.wanted.holds ^= {"pod-cordon"}
+        value = "true" if "pod-cordon" in self.wanted.holds else None
+        change = {"metadata": {"annotations": {POD_CORDON: value}}}
+        self._site.patch(f"/api/v1/namespaces/slurm/pods/{self._worker}", change)
 
-    def _hold(self, worker: str, wanted: Expected) -> None:
+    def _hold(self) -> None:
         self._number += 1
-        name = f"{worker}-{self._number}"
-        wanted.holds.add(name)
-        self._site.hold(name, {"names": [worker]}, f"reason {self._number}")
+        name = f"{self._worker}-{self._number}"
+        self.wanted.holds.add(name)
+        self._site.hold(name, {"names": [self._worker]}, f"reason {self._number}")
 
-    def _release(self, worker: str, wanted: Expected) -> None:
-        name = min(wanted.holds - {"cordon", "pod-cordon"})
-        wanted.holds.remove(name)
-        self._site.lab.kube.request("DELETE", f"/apis/lockstep.sh/v1alpha1/namespaces/slurm/holds/{name}")
+    def _release(self) -> None:
+        name = min(self.wanted.holds - {"cordon", "pod-cordon"})
+        self.wanted.holds.remove(name)
+        self._site.lab.kube.request("DELETE", f"{HOLDS}/{name}")
 
-    def _drain(self, worker: str, wanted: Expected) -> None:
+    def _drain(self) -> None:
         self._number += 1
-        wanted.drain, wanted.reason = True, f"admin {self._number}"
-        self._scontrol(worker, wanted, state="drain", reason=wanted.reason)
+        self.wanted.drain, self.wanted.reason = True, f"admin {self._number}"
+        self._scontrol(state="drain", reason=self.wanted.reason)
 
-    def _down(self, worker: str, wanted: Expected) -> None:
+    def _down(self) -> None:
         """Over a DRAIN of ours it makes that one hers too: the words are hers."""
         self._number += 1
-        wanted.down, wanted.reason = True, f"admin {self._number}"
-        self._scontrol(worker, wanted, state="down", reason=wanted.reason)
+        self.wanted.down, self.wanted.reason = True, f"admin {self._number}"
+        self._scontrol(state="down", reason=self.wanted.reason)
 
-    def _resume(self, worker: str, wanted: Expected) -> None:
+    def _resume(self) -> None:
+        wanted = self.wanted
         wanted.resumed |= bool(wanted.holds)
         refusable, wanted.drain, wanted.down, wanted.reason = not wanted.hers, False, False, ""
         with suppress(SlurmError) if refusable else nullcontext():  # there is nothing to resume yet
-            self._scontrol(worker, wanted, state="resume")
+            self._scontrol(state="resume")
 
-    def _undrain(self, worker: str, wanted: Expected) -> None:
-        wanted.resumed |= bool(wanted.holds)
-        wanted.drain, wanted.reason = False, ""
-        self._scontrol(worker, wanted, state="undrain")
+    def _undrain(self) -> None:
+        self.wanted.resumed |= bool(self.wanted.holds)
+        self.wanted.drain, self.wanted.reason = False, ""
+        self._scontrol(state="undrain")
 
-    def _job(self, worker: str, wanted: Expected) -> None:
-        if wanted.job:
-            self._site.cancel(wanted.job)
-            wanted.job = 0
+    def _job(self) -> None:
+        if self.wanted.job:
+            self._site.cancel(self.wanted.job)
+            self.wanted.job = 0
         else:
-            wanted.job = self._site.submit(worker)
+            self.wanted.job = self._site.submit(self._worker)
 
-    def _scontrol(self, worker: str, wanted: Expected, **settings: str) -> None:
-        self._site.scontrol(worker, **settings)
-        wanted.by_slurm_at = datetime.now(UTC).timestamp()  # noqa: TID251  the clock of the events
-
-    def _patch(self, path: str, change: dict[str, Any]) -> None:
-        kind = "application/merge-patch+json"
-        self._site.lab.kube.request("PATCH", f"{path}?fieldManager=kubectl", change, kind=kind)
-
-    @staticmethod
-    def _toggle(wanted: Expected, hold: str) -> None:
-        wanted.holds ^= {hold}
+    def _scontrol(self, **settings: str) -> None:
+        self._site.scontrol(self._worker, **settings)
+        self.wanted.by_slurm_at = datetime.now(UTC).timestamp()  # noqa: TID251  the clock of the events
 
     def wrong(self, shown: dict[str, Shown], writes: list[dict[str, Any]]) -> list[str]:
         """What is not as people left it."""
         found = []
-        for worker, wanted in self.expected.items():
-            each = shown[worker]
-            if wanted.hers and each.reason != wanted.reason:
-                if self._was_in_flight(worker, wanted, writes):
-                    print(f"{worker}: {wanted.reason!r} met a write of ours in flight")
-                    continue
-                found.append(f"{worker}: {wanted.reason!r} of the administrator became {each.reason!r}")
-            if wanted.drain and not each.drained:
-                found.append(f"{worker}: the administrator's DRAIN is gone")
-            if wanted.down and "DOWN" not in each.states:
-                found.append(f"{worker}: the administrator's DOWN is gone")
-            if not wanted.hers and wanted.holds and not each.ours:
-                found.append(f"{worker}: {sorted(wanted.holds)} stand, and Slurm shows {sorted(each.states)}")
-            if not wanted.hers and not wanted.holds and each.drained:
-                found.append(f"{worker}: nobody holds it, and Slurm shows {each.reason!r}")
-            if each.holds != wanted.holds:
-                found.append(f"{worker}: Kubernetes had {sorted(wanted.holds)}, now {sorted(each.holds)}")
+        worker, wanted, each = self._worker, self.wanted, shown[self._worker]
+        if wanted.hers and each.reason != wanted.reason:
+            if self._was_in_flight(writes):
+                print(f"{worker}: {wanted.reason!r} met a write of ours in flight")
+                return []
+            found.append(f"{worker}: {wanted.reason!r} of the administrator became {each.reason!r}")
+        if wanted.drain and not each.drained:
+            found.append(f"{worker}: the administrator's DRAIN is gone")
+        if wanted.down and "DOWN" not in each.states:
+            found.append(f"{worker}: the administrator's DOWN is gone")
+        if not wanted.hers and wanted.holds and not each.ours:
+            found.append(f"{worker}: {sorted(wanted.holds)} stand, and Slurm shows {sorted(each.states)}")
+        if not wanted.hers and not wanted.holds and each.drained:
+            found.append(f"{worker}: nobody holds it, and Slurm shows {each.reason!r}")
+        if each.holds != wanted.holds:
+            found.append(f"{worker}: Kubernetes had {sorted(wanted.holds)}, now {sorted(each.holds)}")
         return found
 
-    @staticmethod
-    def _was_in_flight(worker: str, wanted: Expected, writes: list[dict[str, Any]]) -> bool:
-        at = [datetime.fromisoformat(w["at"]).timestamp() for w in writes if w["worker"]["name"] == worker]
-        return any(abs(moment - wanted.by_slurm_at) < IN_FLIGHT_S for moment in at)
+    def _was_in_flight(self, writes: list[dict[str, Any]]) -> bool:
+        at = [datetime.fromisoformat(w["at"]).timestamp() for w in writes if w["worker"]["name"] == self._worker]
+        return any(abs(moment - self.wanted.by_slurm_at) < IN_FLIGHT_S for moment in at)
 
     def tidy(self) -> None:
         """Undoes everything, as those who did it would."""
-        for worker, wanted in self.expected.items():
-            if wanted.job:
-                self._site.cancel(wanted.job)
-            for hold in sorted(wanted.holds):
-                match hold:
-                    case "cordon":
-                        self._cordon(worker, wanted)
-                    case "pod-cordon":
-                        self._pod_cordon(worker, wanted)
-                    case _:
-                        self._release(worker, wanted)
-            if wanted.hers:
-                self._resume(worker, wanted)
+        if self.wanted.job:
+            self._site.cancel(self.wanted.job)
+        for hold in sorted(self.wanted.holds):
+            match hold:
+                case "cordon":
+                    self._cordon()
+                case "pod-cordon":
+                    self._pod_cordon()
+                case _:
+                    self._release()
+        if self.wanted.hers:
+            self._resume()
 
 
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("batch", range(BATCHES))
 def test_nobodys_drain_or_cordon_is_undone(site: Site, batch: int) -> None:
-    """After each sequence both systems come to rest, in step, and as people left them."""
+    """On all workers at once. After each sequence both systems come to rest, in step, and as people left them."""
     print(f"LOCKSTEP_SEED={SEED}")
-    with Guard(site, tolerated_s=1.5).watching():
-        for number in range(SEQUENCES):
-            play = Play(site, seed := SEED + batch * SEQUENCES + number)
+    with Guard(site, tolerated_s=1.5).watching(), ThreadPoolExecutor(len(WORKERS)) as people:
+        for number in range(ROUNDS):
+            seed = SEED + batch * ROUNDS + number
+            plays = [Play(site, worker, seed) for worker in WORKERS]
             since = datetime.now(UTC).isoformat()  # noqa: TID251  a test speaks to a real clock
-            for _ in range(random.Random(seed).randint(*STEPS)):
-                play.act()
-            what = f"seed {seed}: {', '.join(play.script)}"
+            list(people.map(Play.act, plays))
+            what = f"seed {seed}: {'; '.join(map(str, plays))}"
             shown = in_step(site, what)
-            if play.wrong(shown, []):
+            if any(play.wrong(shown, []) for play in plays):
                 writes = [e for e in site.events(since=since) if e["type"].startswith("worker.")]
-                wrong = play.wrong(shown, writes)
+                wrong = [fault for play in plays for fault in play.wrong(shown, writes)]
                 assert not wrong, f"{what}: {'; '.join(wrong)}"
             at_rest(site, what)
-            play.tidy()
+            list(people.map(Play.tidy, plays))
             in_step(site, f"tidy after {what}")
 
 

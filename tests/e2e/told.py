@@ -38,14 +38,16 @@ class Told:
         """Fails unless the source was said to be lost once and to be back once, in the log and as an event."""
         service, lost, back = LINES[source]
         eventually(f"{source} is said to be back", lambda: self.lines(service, back))
-        eventually(f"{source} is told to be back", lambda: self._sources("source.back", source))
+        told = eventually(f"{source} is told to be back", lambda: self._sources_until_back(source))
         assert [len(self.lines(service, text)) for text in (lost, back)] == [1, 1]
-        assert [len(self._sources(kind, source)) for kind in ("source.lost", "source.back")] == [1, 1]
+        assert told == ["source.lost.v1", "source.back.v1"]
 
     def never(self, source: str) -> None:
         """Fails if the source was said to be lost."""
         service, lost, _ = LINES[source]
         assert not self.lines(service, lost)
 
-    def _sources(self, kind: str, source: str) -> list[dict[str, Any]]:
-        return [event for event in self.events(kind) if event["source"].split(".")[0] == source]
+    def _sources_until_back(self, source: str) -> list[str]:
+        """What was told of the source, in order; empty while it was not told to be back."""
+        told = [event["type"] for event in self.events("source") if event["source"].split(".")[0] == source]
+        return told if "source.back.v1" in told else []

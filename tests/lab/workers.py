@@ -66,7 +66,8 @@ class Workers:
         return str(self.pod(name)["spec"].get("nodeName", ""))
 
     def _ready(self) -> set[str]:
-        pods = self._kube.get_json("pods", "--namespace", self.namespace, "--selector", "app.kubernetes.io/name=slurmd")
+        selector = "labelSelector=app.kubernetes.io/name=slurmd"
+        pods = self._kube.request("GET", f"/api/v1/namespaces/{self.namespace}/pods?{selector}")
         return {
             pod["metadata"]["name"]
             for pod in pods["items"]
@@ -158,4 +159,4 @@ def _readiness(version: str) -> dict[str, Any]:
     asks = (
         {"httpGet": {"path": "/readyz", "port": "slurmd"}} if version >= "25.11" else {"tcpSocket": {"port": "slurmd"}}
     )
-    return asks | {"periodSeconds": 2, "failureThreshold": 2}
+    return asks | {"periodSeconds": 1, "failureThreshold": 3}
