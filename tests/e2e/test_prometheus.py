@@ -13,6 +13,9 @@ from tests.observability.__main__ import DASHBOARDS
 
 NOWHERE = {"tracing": {"endpoint": "http://127.0.0.1:9"}}
 """Flows are sampled, so that there are exemplars; where the traces go does not matter here."""
+LEGS = ("read-to-fact", "fact-to-decision", "decision-to-write", "write-to-answer", "write-to-seen")
+MOST_SERIES = 500
+"""Of one process."""
 RARE = "> 0"
 """A query that ends so shows nothing while nothing of that kind happened."""
 
@@ -54,9 +57,11 @@ def test_prometheus_counts_what_the_fleet_does(traced: Lockstep, prometheus: Pro
 
     site.kubectl("uncordon", host)
     eventually("no drain", lambda: prometheus.value("sum(lockstep_drains)") == 0)
-    seen = prometheus.exemplars("lockstep_leg_seconds_bucket", began, clock.now().timestamp())
-    assert seen
-    assert all(len(each["trace_id"]) == 32 for each in seen)
+    for leg in LEGS:
+        seen = prometheus.exemplars(f'lockstep_leg_seconds_bucket{{leg="{leg}"}}', began, clock.now().timestamp())
+        assert seen, leg
+        assert all(len(each["trace_id"]) == 32 for each in seen)
+    assert (prometheus.value("max(scrape_samples_scraped)") or 0) < MOST_SERIES
     assert {name for name, state in prometheus.alerts().items() if state == "firing"} == set()
 
 
