@@ -22,6 +22,7 @@ from lockstep.bus.streams import StreamKeeper, ensure, stream_state
 from lockstep.contracts.events import GapFound
 from lockstep.contracts.facts import Fact, SlurmNode
 from lockstep.contracts.subjects import EVENTS, FACTS, fact_subject
+from lockstep.fleet.facts import key_of
 from lockstep.fleet.mirror import Mirror
 from lockstep.runtime.tracing import Step, sending, steps
 from tests.fakes.nats import NatsServer, TcpProxy, connected, nats_server
@@ -486,3 +487,27 @@ async def test_a_message_carries_the_trace_of_its_own_flow(connection: Connectio
             assert isinstance(item, EventSeen)
             headers.append(item.traceparent)
     assert headers == [header_of(spans["publish fleet.gap-found.v1"]), ""]
+
+
+async def test_a_fact_keeps_its_cause_until_it_has_another(connection: Connection) -> None:
+    """Through changes that have none, a successor and the loss of the stream; another cause alone is no news."""
+    subject = fact_subject(node(1))
+
+    async def cause() -> str:
+        async with mirrored(connection) as mirror:
+            return mirror.cause_of(key_of(node(1)))
+
+    publisher = Publisher(connection, source="test", epoch=1)
+    await publisher.facts([node(1)], causes={subject: "e-1"})
+    assert await publisher.facts([node(1)], causes={subject: "e-2"}) == 0
+    await publisher.facts([node(1, "DOWN")])
+    assert await cause() == "e-1"
+    successor = Publisher(connection, source="test", epoch=2)
+    successor.known([node(1, "DOWN")], lambda _: "e-1")
+    await successor.facts([node(1)])
+    assert await cause() == "e-1"
+    await connection.call(f"STREAM.PURGE.{FACTS.name}")
+    await successor.republish()
+    assert await cause() == "e-1"
+    await successor.facts([node(1, "MIXED")], causes={subject: "e-3"})
+    assert await cause() == "e-3"

@@ -94,9 +94,7 @@ class Mirror:
         before = self.table.get(seen.fact)
         touched = self.table.apply(seen.fact)
         if seen.cause and (touched or before == seen.fact):
-            self.causes[key_of(seen.fact)] = Caused(seen.sequence, seen.cause)
-            if len(self.causes) > len(self.table) + MAX_CAUSES_LEFT:
-                self.causes = {key: cause for key, cause in self.causes.items() if key in self.table}
+            self._note_cause(key_of(seen.fact), Caused(seen.sequence, seen.cause))
         self.table.note_trace(seen.fact, seen.traceparent, seen.sequence)
         if not touched:
             self.dropped += 1
@@ -104,6 +102,15 @@ class Mirror:
         for callback in self.on_change:
             callback(before, seen.fact)
         self._tell(touched)
+
+    def _note_cause(self, key: FactKey, caused: Caused) -> None:
+        """Of what is gone, the older half is forgotten when there is too much of it."""
+        self.causes.pop(key, None)
+        self.causes[key] = caused
+        if len(self.causes) > len(self.table) + MAX_CAUSES_LEFT:
+            left = [key for key in self.causes if key not in self.table]
+            for old in left[: len(left) // 2]:
+                del self.causes[old]
 
     def _tell(self, touched: Touched) -> None:
         for watcher in self._watchers:

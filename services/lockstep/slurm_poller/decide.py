@@ -18,7 +18,7 @@ from lockstep.contracts.events import (
     SlurmStateChanged,
 )
 from lockstep.contracts.facts import SlurmJob, SlurmNode, SlurmReservation
-from lockstep.slurm import reasons, states
+from lockstep.slurm import states
 
 F = TypeVar("F", bound=SlurmNode | SlurmJob | SlurmReservation)
 
@@ -191,16 +191,6 @@ class Watchman:
         new = [word for word in words if word not in self._named]
         self._named.update(new)
         return new
-
-
-def shows_drain(after: SlurmNode) -> bool:
-    """A DRAIN of ours stands: what changes under it came about because of our write."""
-    return states.is_drain(after.base, after.flags) and reasons.is_ours(after.reason)
-
-
-def shows_undrain(before: SlurmNode | None, after: SlurmNode) -> bool:
-    """A DRAIN of ours has just ended."""
-    return before is not None and shows_drain(before) and _drain_ended(before, after)
 
 
 def leaving_names(nodes: Iterable[SlurmNode]) -> frozenset[str]:

@@ -4,15 +4,13 @@ import asyncio
 
 from lockstep.contracts.common import WorkerRef
 from lockstep.contracts.facts import SlurmNode, worker_key
-from lockstep.fleet.facts import family_of, key_of
-from lockstep.fleet.holds import projected
+from lockstep.fleet.facts import family_of
 from lockstep.fleet.pairing import pair
 from lockstep.runtime import service
 from lockstep.runtime.ports import Ports
 from lockstep.runtime.service import Service
 from lockstep.runtime.site import site_of
-from lockstep.slurm import reasons
-from lockstep.slurm_poller.decide import shows_drain, shows_undrain
+from lockstep.slurm_poller.causes import Echoes
 from lockstep.slurm_poller.handlers import ClusterPoller
 from lockstep.slurm_poller.traces import Traces
 
@@ -24,16 +22,6 @@ async def run(ports: Ports) -> None:
 
     def ref_of(node: SlurmNode) -> WorkerRef:
         return pair(table, worker_key(node), site).ref
-
-    def echo_of(before: SlurmNode | None, after: SlurmNode) -> str:
-        """Until the fact of the write has come, what asked for it stands in its place."""
-        wrote, desired = table.wrote.get(worker_key(after)), table.desired.get(worker_key(after))
-        asked = ports.mirror.cause_of(key_of(desired)) if desired else ""
-        if shows_drain(after):
-            return wrote.cause if wrote and reasons.same(after.reason, wrote.words) else asked
-        if shows_undrain(before, after) and desired and not projected(desired.holds):
-            return wrote.cause if wrote and not wrote.words else asked
-        return ""
 
     async with asyncio.TaskGroup() as tasks:
         for cluster, slurm in ports.slurm.items():
@@ -47,7 +35,7 @@ async def run(ports: Ports) -> None:
                 known=known,
                 step_of=Traces(table).step,
                 ref_of=ref_of,
-                echo_of=echo_of,
+                echo_of=Echoes(table, ports.mirror.cause_of).of,
             )
             tasks.create_task(_poll(poller, f"{ports.name}/{cluster}", ports))
 

@@ -6,7 +6,16 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockstep.bus.envelope import Unknown, pack_event, pack_fact, traceparent_of, unpack_event, unpack_fact
+from lockstep.bus.envelope import (
+    MAX_CAUSE,
+    Unknown,
+    cause_of,
+    pack_event,
+    pack_fact,
+    traceparent_of,
+    unpack_event,
+    unpack_fact,
+)
 from lockstep.contracts.events import GapFound
 from lockstep.contracts.facts import SlurmNode
 
@@ -44,6 +53,18 @@ def test_a_fact_has_no_message_id_and_what_is_gone_ends_by_itself() -> None:
     gone = pack_fact(msgspec.structs.replace(fact, gone=True), "slurm-poller")
     assert gone.headers["Nats-TTL"] == "86400"
     assert unpack_fact(message.body) == fact
+
+
+def test_a_fact_carries_the_event_because_of_which_it_is_so() -> None:
+    """One line, whatever the event is about; nothing where it is not known."""
+    fact = SlurmNode(cluster="main", name="a", base="IDLE")
+    cause = "n-1:8:condition:Größe 100%"
+    headers = pack_fact(fact, "pod-watcher", cause=cause).headers
+    assert headers["lockstep-cause"].isascii()
+    assert cause_of(headers) == cause
+    assert "lockstep-cause" not in pack_fact(fact, "pod-watcher").headers
+    assert (cause_of(None), cause_of({}), cause_of({"lockstep-cause": "a%0Ab"})) == ("", "", "a b")
+    assert len(cause_of({"lockstep-cause": "x" * 9_000})) == MAX_CAUSE
 
 
 def test_the_same_fact_has_the_same_id_and_another_has_another() -> None:

@@ -11,7 +11,7 @@ from lockstep.base.errors import Fatal
 from lockstep.bus.facts import FactFeed, FactSeen
 from lockstep.bus.ordered import CaughtUp, Reset
 from lockstep.contracts.facts import Fact, SlurmNode
-from lockstep.fleet.facts import Touched
+from lockstep.fleet.facts import Touched, key_of
 from lockstep.fleet.mirror import MERGE_AT, Mirror
 
 W = ("main", "gpu-1")
@@ -23,10 +23,10 @@ class Feed(FactFeed):
     def __init__(self) -> None:
         self._queue: asyncio.Queue[FactSeen | CaughtUp | Reset | None] = asyncio.Queue()
 
-    async def say(self, *items: Fact | CaughtUp | Reset | None, trace: str = "") -> None:
+    async def say(self, *items: Fact | CaughtUp | Reset | None, trace: str = "", cause: str = "", at: int = 1) -> None:
         """Says these, and waits until they were taken."""
         for item in items:
-            self._queue.put_nowait(FactSeen(item, trace, 1) if isinstance(item, Fact) else item)
+            self._queue.put_nowait(FactSeen(item, trace, at, cause) if isinstance(item, Fact) else item)
         await self._queue.join()
 
     async def items(self) -> AsyncIterator[FactSeen | CaughtUp | Reset]:
@@ -146,3 +146,48 @@ async def test_a_feed_that_ends_is_fatal() -> None:
     feed._queue.put_nowait(None)
     with pytest.raises(Fatal, match="ended"):
         await Mirror(feed).run()
+
+
+async def test_the_newest_cause_of_several_things_is_found() -> None:
+    """In the order of the stream; a fact without a cause leaves the one before."""
+    one, two = node("gpu-1"), node("gpu-2")
+    async with running() as (mirror, feed):
+        await feed.say(one, cause="a", at=5)
+        await feed.say(two, cause="b", at=6)
+        await feed.say(node("gpu-1", "DOWN"), at=7)
+        assert mirror.cause_of(key_of(one)) == "a"
+        assert mirror.cause_of(key_of(one), key_of(two)) == "b"
+        assert mirror.cause_of(key_of(node("gpu-3"))) == ""
+        await feed.say(node("gpu-1"), cause="c", at=8)
+        assert mirror.cause_of(key_of(two), key_of(one)) == "c"
+
+
+async def test_a_fact_that_its_own_service_knew_before_the_stream_has_its_cause() -> None:
+    """It was taken in when it was published; only the stream says why."""
+    async with running() as (mirror, feed):
+        mirror.table.apply(node("gpu-1"))
+        await feed.say(node("gpu-1"), cause="a")
+        assert mirror.cause_of(key_of(node("gpu-1"))) == "a"
+
+
+async def test_what_is_gone_keeps_its_cause_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hold that went with it is told with it; not for ever, and not beyond the loss of the stream."""
+    monkeypatch.setattr("lockstep.fleet.mirror.MAX_CAUSES_LEFT", 2)
+    async with running() as (mirror, feed):
+        await feed.say(node("gpu-0"), cause="stands")
+        for i in (1, 2, 3):
+            await feed.say(node(f"gpu-{i}"), cause="came")
+            await feed.say(msgspec.structs.replace(node(f"gpu-{i}"), gone=True), cause=f"gone {i}")
+        assert mirror.cause_of(key_of(node("gpu-0"))) == "stands"
+        assert mirror.cause_of(key_of(node("gpu-3"))) == "gone 3"
+        assert len(mirror.causes) <= 3
+        await feed.say(Reset("deleted"))
+        assert mirror.causes == {}
+
+
+async def test_a_fact_of_a_lower_epoch_says_nothing_of_causes() -> None:
+    """Whoever said it no longer may."""
+    async with running() as (mirror, feed):
+        await feed.say(msgspec.structs.replace(node("gpu-1"), epoch=2), cause="a")
+        await feed.say(msgspec.structs.replace(node("gpu-1", "DOWN"), epoch=1), cause="b", at=2)
+        assert mirror.cause_of(key_of(node("gpu-1"))) == "a"

@@ -1,7 +1,7 @@
 """The pod watcher over a scripted Kubernetes and a bus that writes down what it is given."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from random import Random
@@ -13,8 +13,10 @@ from structlog.testing import capture_logs
 
 from lockstep.base.errors import Fatal, Retry
 from lockstep.bus.publisher import Publisher
-from lockstep.contracts.events import Event, SourceBack, SourceLost
+from lockstep.contracts.common import WorkerRef
+from lockstep.contracts.events import Event, NodeEvent, NodeGone, SourceBack, SourceLost
 from lockstep.contracts.facts import Fact, KubeHold, KubeNode, KubePod, SourceHealth
+from lockstep.contracts.subjects import tag_of
 from lockstep.fleet.facts import FactTable
 from lockstep.fleet.pairing import Site
 from lockstep.kube.errors import Unreachable
@@ -40,13 +42,14 @@ class Bus:
     def __init__(self) -> None:
         self.told: list[Fact] = []
         self.happened: list[Event] = []
+        self.order: list[str] = []
         self.traces: dict[str, str] = {}
         self.causes: dict[str, str] = {}
         self.away = False
 
     async def facts(
         self,
-        facts: Iterable[Fact],
+        facts: Sequence[Fact],
         traces: Mapping[str, str] | None = None,
         causes: Mapping[str, str] | None = None,
     ) -> int:
@@ -55,6 +58,7 @@ class Bus:
             raise Retry("NATS is away", after_s=0.01)
         self.causes |= causes or {}
         self.told += facts
+        self.order += [fact.identity for fact in facts]
         self.traces |= traces or {}
         return len(self.told)
 
@@ -67,6 +71,7 @@ class Bus:
         if self.away:
             raise Retry("NATS is away", after_s=0.01)
         self.happened += events
+        self.order += [tag_of(type(event)) for event in events]
         self.traces |= traces or {}
 
     @property
@@ -119,6 +124,7 @@ class Scene:
             SETTINGS,
             known=known,
             step_of=Traces(FactTable(), Site(), ["main"]).step,
+            workers_on=lambda node: [WorkerRef(cluster="main", name="gpu-7", kube_node=node)],
         )
 
     @asynccontextmanager
@@ -372,3 +378,35 @@ async def test_each_change_begins_a_flow_of_its_own_and_what_is_first_seen_none(
         **{f"lockstep.fact.kube.node._site.{name}": header for name, header in headers.items()},
         **{event.id: headers[event.identity] for event in scene.bus.happened},
     }
+
+
+async def test_what_happened_comes_before_the_fact_and_is_its_cause() -> None:
+    """A crash in between repeats the event and loses none; each of many facts in one go has its own."""
+    async with Scene().running() as scene:
+        scene.kube.say(Node, changed(node("host-1")), changed(node("host-2")))
+        scene.kube.all_synced()
+        await eventually(lambda: scene.bus.beats)
+        scene.bus.order.clear()
+        scene.kube.say(
+            Node, changed(node("host-1", 2, unschedulable=True)), changed(node("host-2", 2, unschedulable=True))
+        )
+        await eventually(lambda: "host-2" in scene.bus.order)
+
+        assert scene.bus.order[:4] == ["node.cordoned.v1", "node.cordoned.v1", "host-1", "host-2"]
+        assert scene.bus.causes == {
+            f"lockstep.fact.kube.node._site.{name}": f"u-{name}:2:cordoned" for name in ("host-1", "host-2")
+        }
+
+
+async def test_what_happens_to_a_node_names_the_workers_on_it() -> None:
+    """Whoever follows a worker need not know which node it is on."""
+    async with Scene().running() as scene:
+        scene.kube.say(Node, changed(node("host-1")))
+        scene.kube.all_synced()
+        await eventually(lambda: scene.bus.beats)
+        scene.kube.say(Node, changed(node("host-1", 2, unschedulable=True)))
+        scene.kube.say(Node, changed(node("host-1", 3)), Delta(kind="gone", before=node("host-1", 3), at=AT))
+        await eventually(lambda: len(scene.bus.happened) > 0 and scene.bus.order[-1] == "kube")
+        await eventually(lambda: type(scene.bus.happened[-1]) is NodeGone)
+
+        assert all(isinstance(e, NodeEvent) and [w.name for w in e.workers] == ["gpu-7"] for e in scene.bus.happened)

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Iterable, Mapping
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import msgspec
 import pytest
@@ -12,6 +12,9 @@ from lockstep.base.errors import Retry
 from lockstep.bus.publisher import Publisher
 from lockstep.contracts.events import (
     Event,
+    JobEvent,
+    ReservationEntered,
+    ReservationLeft,
     SlurmNodeVanished,
     SlurmPhaseChanged,
     SlurmStateChanged,
@@ -20,6 +23,7 @@ from lockstep.contracts.events import (
 )
 from lockstep.contracts.facts import Fact, SlurmJob, SlurmNode, SlurmReservation, SourceHealth
 from lockstep.contracts.policy import Policy
+from lockstep.contracts.subjects import tag_of
 from lockstep.fleet.drained import why_not_drained
 from lockstep.fleet.facts import FactTable
 from lockstep.fleet.pairing import Site, pair
@@ -33,6 +37,7 @@ from lockstep.slurm_poller.handlers import ClusterPoller
 from lockstep.slurm_poller.traces import Traces
 from tests.spans import header_of, kept_spans
 
+Told = Literal["off", "drains", "all"]
 POLL = PollSettings(min_interval_s=0.05, max_interval_s=1.0)
 
 
@@ -53,6 +58,7 @@ class Bus:
     def __init__(self) -> None:
         self.told: list[Fact] = []
         self.happened: list[Event] = []
+        self.order_of_all: list[str] = []
         self.traces: dict[str, str] = {}
         self.causes: dict[str, str] = {}
         self.table = FactTable()
@@ -71,6 +77,7 @@ class Bus:
         self.causes |= causes or {}
         for fact in facts:
             self.told.append(fact)
+            self.order_of_all.append(fact.identity)
             self.table.apply(fact)
         return len(self.told)
 
@@ -83,6 +90,7 @@ class Bus:
         if self.away:
             raise Retry("NATS is away", after_s=0.01)
         self.happened += events
+        self.order_of_all += [tag_of(type(event)) for event in events]
         self.traces |= traces or {}
 
     @property
@@ -139,7 +147,7 @@ class Slurm:
 class Scene:
     """A poller that is turned by hand."""
 
-    def __init__(self, *nodes: SlurmNode, known: Iterable[Fact] = ()) -> None:
+    def __init__(self, *nodes: SlurmNode, known: Iterable[Fact] = (), jobs: Told = "drains") -> None:
         self.slurm, self.bus = Slurm(*nodes), Bus()
         self.poller = ClusterPoller(
             "main",
@@ -148,6 +156,7 @@ class Scene:
             poll=POLL,
             policy=Policy(),
             known=known,
+            jobs=jobs,
             step_of=Traces(self.bus.table).step,
         )
 
@@ -443,3 +452,123 @@ async def test_each_change_begins_a_flow_of_its_own_and_the_first_reading_none()
     assert happened
     facts = {f"lockstep.fact.slurm.node.main.{name}": header for name, header in headers.items()}
     assert scene.bus.traces == facts | happened
+
+
+async def test_what_happened_comes_before_the_fact_and_is_its_cause() -> None:
+    """A crash in between repeats the event and loses none; whoever decides on the fact can name it."""
+    scene = Scene(a_node("a"))
+    await scene.cycle()
+    scene.bus.order_of_all.clear()
+    scene.slurm.now(a_node("a", "IDLE+DRAIN", reason="bad DIMM"))
+    await scene.cycle()
+
+    assert scene.bus.order_of_all[:4] == [
+        "slurm-node.state-changed.v1",
+        "slurm-node.phase-changed.v1",
+        "slurm-node.reason-changed.v1",
+        "a",
+    ]
+    assert scene.bus.causes == {"lockstep.fact.slurm.node.main.a": scene.bus.happened[0].id}
+
+
+async def test_a_reservation_is_entered_and_left_when_slurm_says_so() -> None:
+    """From one to the next is both; what was there before anybody looked has not happened now."""
+    scene = Scene(a_node("a", reservation="weekly"), a_node("b"))
+    await scene.cycle()
+    for reservation in ("", "weekly", "other", "other"):
+        scene.slurm.now(a_node("a", reservation=reservation), a_node("b"))
+        await scene.cycle()
+
+    assert [(type(event), getattr(event, "reservation", "")) for event in scene.bus.happened] == [
+        (ReservationLeft, "weekly"),
+        (ReservationEntered, "weekly"),
+        (ReservationLeft, "weekly"),
+        (ReservationEntered, "other"),
+    ]
+    assert len({event.id for event in scene.bus.happened}) == 4
+
+
+def jobs_told(scene: Scene) -> list[tuple[str, int]]:
+    """The jobs' events, in order."""
+    return [(type(e).__name__, e.job_id) for e in scene.bus.happened if isinstance(e, JobEvent)]
+
+
+async def turn_of_jobs(scene: Scene) -> None:
+    """One drains with two jobs, of which one ends; elsewhere another begins and ends; then the drain is lifted."""
+    scene.slurm.running = [a_job(1, "a"), a_job(2, "a")]
+    await scene.cycle()
+    scene.slurm.running = [a_job(2, "a"), a_job(3, "b")]
+    scene.slurm.now(a_node("a", "MIXED+DRAIN"), a_node("b", "MIXED"))
+    await scene.cycle(3)
+    scene.slurm.running = [a_job(2, "a")]
+    scene.slurm.now(a_node("a", "MIXED"), a_node("b"))
+    await scene.cycle(3)
+
+
+@pytest.mark.parametrize(
+    ("told", "events"),
+    [
+        ("off", []),
+        ("drains", [("JobEnded", 1)]),
+        ("all", [("JobEnded", 1), ("JobStarted", 3), ("JobEnded", 3)]),
+    ],
+)
+async def test_the_setting_says_of_which_jobs_is_told(told: Told, events: list[tuple[str, int]]) -> None:
+    """Facts are only those on workers that leave, whatever it says; an unchanged answer is no news."""
+    scene = Scene(a_node("a", "MIXED+DRAIN"), a_node("b", "MIXED"), jobs=told)
+    await turn_of_jobs(scene)
+
+    assert jobs_told(scene) == events
+    assert {fact.identity for fact in scene.bus.told if isinstance(fact, SlurmJob)} == {"1", "2"}
+    assert scene.bus.table.jobs["main"] == {}
+
+
+async def test_all_jobs_are_read_each_time_where_all_are_told() -> None:
+    """With Slurm's own stamp, so that an unchanged answer is small."""
+    scene = Scene(a_node("a", "MIXED"), jobs="all")
+    await scene.cycle(3)
+
+    assert [since for what, since in scene.slurm.asked if what == "jobs"] == [0, 1, 1]
+
+
+async def test_a_worker_that_begins_to_leave_has_its_jobs_read_although_none_has_changed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Only the jobs on workers that leave are kept from one answer to the next."""
+    monkeypatch.setattr(handlers, "FULL_EVERY_S", 0.0)
+    scene = Scene(a_node("a", "MIXED+DRAIN"), a_node("b", "MIXED"))
+    scene.slurm.running = [a_job(1, "a"), a_job(2, "b")]
+    await scene.cycle(2)
+    scene.slurm.here = [a_node("a", "MIXED+DRAIN"), a_node("b", "MIXED+DRAIN")]
+    await scene.cycle(2)
+
+    assert set(scene.bus.table.jobs["main"]) == {"1", "2"}
+    assert [since for what, since in scene.slurm.asked if what == "jobs"] == [0, 1, 0, 1]
+
+
+async def test_the_end_of_a_job_is_told_by_a_successor() -> None:
+    """A run that the stream names and Slurm does not: at least once, with the id that a predecessor would have used."""
+    first = Scene(a_node("a", "MIXED+DRAIN"))
+    first.slurm.running = [a_job(1, "a")]
+    await first.cycle()
+    known = [fact for fact in first.bus.told if not isinstance(fact, SourceHealth)]
+    second, third = (Scene(a_node("a", "IDLE+DRAIN"), known=known) for _ in range(2))
+    await second.cycle(2)
+    await third.cycle(2)
+
+    assert jobs_told(second) == [("JobEnded", 1)]
+    ids = [[e.id for e in scene.bus.happened if isinstance(e, JobEvent)] for scene in (second, third)]
+    assert ids[0] == ids[1]
+
+
+async def test_more_jobs_than_are_followed_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long it stays so."""
+    monkeypatch.setattr("lockstep.slurm_poller.jobs.MAX_RUNS", 1)
+    scene = Scene(a_node("a", "MIXED"), jobs="all")
+    scene.slurm.running = [a_job(1, "a"), a_job(2, "a")]
+    with capture_logs() as logs:
+        for _ in range(3):
+            scene.slurm.now(a_node("a", "MIXED"))
+            await scene.cycle()
+
+    assert [(line["event"], line["count"]) for line in logs] == [("More jobs run than are followed", 1)]

@@ -1,0 +1,48 @@
+"""Which write of ours a change of a Slurm node shows."""
+
+from typing import Any
+
+import pytest
+
+from lockstep.contracts.facts import Desired, SlurmNode
+from lockstep.fleet.facts import FactKey
+from lockstep.slurm_poller.causes import Echoes
+from tests.builders import CLUSTER, NAME, OURS, a_desired, a_slurm_node, a_table, a_view, wrote_drain, wrote_undrain
+
+IDLE = a_slurm_node("IDLE")
+DRAINED = a_slurm_node("IDLE+DRAIN", reason=OURS)
+BUSY = a_slurm_node("MIXED+DRAIN", reason=OURS)
+FOREIGN = a_slurm_node("IDLE+DRAIN", reason="bad DIMM")
+SET = wrote_drain(cause="drain-set")
+LIFTED = wrote_undrain(cause="drain-lifted")
+HELD = a_desired(a_view())
+FREE = a_desired()
+
+
+def asked(*keys: FactKey) -> str:
+    """The event that the newest desired state came from."""
+    assert keys == ((Desired, CLUSTER, NAME),)
+    return "asked"
+
+
+@pytest.mark.parametrize(
+    ("known", "before", "after", "cause"),
+    [
+        pytest.param([SET, HELD], IDLE, DRAINED, "drain-set", id="our DRAIN appears"),
+        pytest.param([SET, HELD], BUSY, DRAINED, "drain-set", id="a job ends under our DRAIN"),
+        pytest.param([HELD], IDLE, DRAINED, "asked", id="our DRAIN is read before the news of it"),
+        pytest.param([LIFTED, HELD], IDLE, DRAINED, "asked", id="the news is that of the write before"),
+        pytest.param([LIFTED, FREE], DRAINED, IDLE, "drain-lifted", id="our UNDRAIN appears"),
+        pytest.param([SET, FREE], DRAINED, IDLE, "asked", id="our UNDRAIN is read before the news of it"),
+        pytest.param([SET, HELD], DRAINED, IDLE, "", id="somebody resumes what a hold keeps out"),
+        pytest.param([SET, HELD], IDLE, FOREIGN, "", id="an administrator's drain"),
+        pytest.param([LIFTED, FREE], IDLE, a_slurm_node("ALLOCATED"), "", id="a job begins on a free worker"),
+        pytest.param([LIFTED, FREE], FOREIGN, IDLE, "", id="an administrator lifts her own drain"),
+        pytest.param([], None, DRAINED, "", id="nothing is known"),
+    ],
+)
+def test_a_change_names_the_write_that_it_shows(
+    known: list[Any], before: SlurmNode | None, after: SlurmNode, cause: str
+) -> None:
+    """And none where somebody else, or a job, is what changed it."""
+    assert Echoes(a_table(*known), asked).of(before, after) == cause
