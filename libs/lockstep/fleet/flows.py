@@ -64,6 +64,8 @@ class Flows:
 
     def of(self, facts: Iterable[Fact | None]) -> list[Flow]:
         """The traces of these facts, the newest first."""
+        if not self._flows:
+            return []
         found = (self._flows.get(fact_subject(fact)) for fact in facts if fact is not None)
         return sorted((flow for flow in found if flow is not None), reverse=True)
 

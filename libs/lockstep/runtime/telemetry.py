@@ -28,7 +28,6 @@ KEYS = frozenset(
 MAX_VALUE = 500
 TRACE_ID = "{trace_id}"
 _TRACEPARENT = re.compile(r"00-(?P<trace_id>[0-9a-f]{32})-[0-9a-f]{16}-(?P<flags>[0-9a-f]{2})")
-_SAMPLED = 1
 
 Fields = MutableMapping[str, Any]
 
@@ -69,7 +68,7 @@ def _bounded(_logger: Any, _method: str, fields: Fields) -> Fields:
 
 def _add_trace(_logger: Any, _method: str, fields: Fields) -> Fields:
     context = trace.get_current_span().get_span_context()
-    if context.is_valid:
+    if context.trace_flags.sampled:
         fields["trace_id"] = trace.format_trace_id(context.trace_id)
     return fields
 
@@ -106,14 +105,18 @@ class Outage:
 
 
 def traced_as(traceparent: str) -> dict[str, str]:
-    """The field that leads from a line, logged outside of its span, to the trace; nothing where there is none."""
-    found = _TRACEPARENT.fullmatch(traceparent)
-    return {"trace_id": found["trace_id"]} if found else {}
+    """The field that leads from a line, logged outside of its span, to the trace; nothing where none was kept."""
+    trace_id = _kept(traceparent)
+    return {"trace_id": trace_id} if trace_id else {}
 
 
 def trace_link(settings: Settings, traceparent: str) -> str:
     """Where people see this trace, by the setting `tracing.ui`; empty where none is set or the trace was not kept."""
+    trace_id = _kept(traceparent)
+    return settings.tracing.ui.replace(TRACE_ID, trace_id) if trace_id else ""
+
+
+def _kept(traceparent: str) -> str:
+    """The trace's number; empty for one that was not sampled, and for what is no traceparent."""
     found = _TRACEPARENT.fullmatch(traceparent)
-    if found is None or not int(found["flags"], 16) & _SAMPLED:
-        return ""
-    return settings.tracing.ui.replace(TRACE_ID, found["trace_id"])
+    return found["trace_id"] if found and int(found["flags"], 16) & trace.TraceFlags.SAMPLED else ""

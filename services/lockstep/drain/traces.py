@@ -15,7 +15,8 @@ def step(decided: Decided, flows: Flows) -> Step:
     """The span of one decision: it follows the newest fact that it was made on, and links to what else it used."""
     worker, desired = decided.worker, decided.decision.desired
     before = worker.desired
-    origin = flows.origin(facts_about(worker), clock.now(), began=before.traceparent if before else "")
+    used = (fact for fact in facts_about(worker) if fact is not before)
+    origin = flows.origin(used, clock.now(), began=before.traceparent if before else "")
     attributes = {
         **attributes_of(worker),
         "lockstep.progress": desired.progress,

@@ -49,6 +49,17 @@ def test_what_ends_a_drain_after_hours_links_to_the_flow_that_began_it() -> None
     assert (span.parent, span.links) == (READ, [BEGAN])
 
 
+def test_a_decision_does_not_follow_the_one_before_it() -> None:
+    """Its own word, however new, is not what woke it."""
+    now = clock.now()
+    before, read = a_desired(a_view(), read_at=now), a_slurm_node("MIXED+DRAIN", read_at=now)
+    flows = Flows()
+    flows.note(read, READ, 1)
+    flows.note(before, BEGAN, 2)
+    span = step(decided(a_worker(slurm=read, desired=before)), flows)
+    assert (span.parent, span.links) == (READ, [])
+
+
 def test_a_decision_that_time_alone_has_woken_begins_a_trace() -> None:
     """A deadline or an expiry; linked to what began the drain."""
     before = a_desired(a_view(), traceparent=BEGAN, progress=Progress.DRAINING)

@@ -106,7 +106,10 @@ def test_a_trace_is_linked_to_where_people_look_at_it(ui: str, traceparent: str,
     assert trace_link(settings(ui), traceparent) == link
 
 
-@pytest.mark.parametrize(("traceparent", "fields"), [(TRACE, {"trace_id": TRACE[3:35]}), ("", {}), ("00-a-b-01", {})])
+@pytest.mark.parametrize(
+    ("traceparent", "fields"),
+    [(TRACE, {"trace_id": TRACE[3:35]}), (TRACE[:-2] + "00", {}), ("", {}), ("00-a-b-01", {})],
+)
 def test_a_line_that_is_written_after_its_span_can_name_the_trace(traceparent: str, fields: dict[str, str]) -> None:
     """What is published for many at once is logged when all of it is stored."""
     assert traced_as(traceparent) == fields
