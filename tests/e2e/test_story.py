@@ -45,7 +45,8 @@ def test_the_story_of_a_cordon_reads_as_it_happened(site: Site, tmp_path: Path) 
     assert f"node {host} cordoned by " in text
     assert "1 drain, drained after " in text
     site.lockstep.cli("story", "gpu-1", "--since", since, "--html", str(tmp_path / "story.html"))
-    assert (tmp_path / "story.html").read_text(encoding="utf-8").count("<details") == len(lines)
+    page = (tmp_path / "story.html").read_text(encoding="utf-8")
+    assert page.count("<dt><bdi>type</bdi></dt>") == len(lines)
 
 
 def test_diff_says_what_a_hold_changed(site: Site) -> None:

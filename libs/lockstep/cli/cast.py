@@ -45,6 +45,7 @@ class Cast:
 
     def _beside(self) -> Iterator[tuple[str, str, str]]:
         cluster = scope_token(self.key[0])
+        yield "fleet", SITE, "*"
         yield "source", SITE, "kube"
         for source in SOURCES:
             yield "source", cluster, token(source)
@@ -81,6 +82,8 @@ class Cast:
             case e.NodeEvent():
                 named = any(worker.key == self.key for worker in event.workers)
                 return named or event.node == self._node or (not self._followed and event.node in self._nodes)
+            case e.GapFound():
+                return True
             case e.SourceEvent():
                 return event.of in {SITE, self.key[0]}
             case e.RequestEvent():

@@ -18,7 +18,8 @@ from lockstep.contracts.subjects import tag_of
 UNKNOWN = "unknown: events are missing"
 UNREAD = "unknown: not read then"
 TYPES = (
-    *(e.SlurmPhaseChanged, e.SlurmReasonChanged, e.HoldPlaced, e.HoldReleased, e.HoldExpired),
+    *(e.SlurmPhaseChanged, e.SlurmReasonChanged),
+    *(e.HoldPlaced, e.ForeignDrainRespected, e.HoldReleased, e.HoldExpired),
     *(e.DrainStarted, e.DrainWaiting, e.DrainOverdue, e.DrainDone, e.DrainCancelled, e.DrainEnded),
     *(e.PodCreated, e.PodBound, e.PodReady, e.PodUnready, e.PodTerminating, e.PodFinished, e.PodGone),
     *(e.NodeRebooted, e.SourceLost, e.SourceBack, e.GapFound),
@@ -161,7 +162,7 @@ class Changes:
                 self._of(event).drain.change(event.before.value, event.after.value, later=later)
             case _ if later:
                 pass
-            case e.HoldPlaced():
+            case e.HoldPlaced() | e.ForeignDrainRespected():
                 self._of(event).hold(event.hold, stands=True)
             case e.HoldReleased() | e.HoldExpired():
                 self._of(event).hold(event.hold, stands=False)

@@ -92,7 +92,8 @@ def said(event: e.Event) -> str:  # noqa: C901, PLR0912  one case an event
         case e.StreamFilling():
             return f"holds {event.used_bytes / event.limit_bytes:.0%} of what it may; the oldest will be dropped"
         case e.RequestAccepted():
-            return f"{event.verb} asked for by {event.by}: accepted, {event.workers} workers"
+            workers = f"{event.workers} worker{'' if event.workers == 1 else 's'}"
+            return f"{event.verb} asked for by {event.by}: accepted, {workers}"
         case e.RequestRefused():
             return f"{event.verb} asked for by {event.by}: refused: {event.fault}"
         case e.RequestProgressed():

@@ -1,5 +1,6 @@
 """The words of a story: as `happened` says it, and how long things took. Pure."""
 
+from collections.abc import Iterable
 from datetime import datetime
 
 from lockstep.bus.envelope import Unknown
@@ -10,6 +11,7 @@ from lockstep.contracts import events as e
 from lockstep.contracts.facts import SITE
 from lockstep.contracts.hold import JobBrief
 from lockstep.contracts.subjects import tag_of
+from lockstep.slurm.reasons import is_ours
 
 MAX_JOBS = 20
 
@@ -45,12 +47,15 @@ class Words:
 
     def summary(self) -> str:
         """How many drains there were, and what they took; empty when there was none."""
-        if not self._drains:
-            return ""
-        drains = f"{self._drains} drains" if self._drains > 1 else "1 drain"
-        taken = f", drained after {lasting(self._took_s)}{' in all' if self._drains > 1 else ''}"
-        out = f", out of service for {lasting(self._out_s)}" if self._out_s else ""
-        return drains + taken + out
+        parts = list[str]()
+        if self._drains:
+            drains, in_all = ("1 drain", "") if self._drains == 1 else (f"{self._drains} drains", " in all")
+            parts += [drains, f"drained after {lasting(self._took_s)}{in_all}"]
+        if self._out_s:
+            parts.append(f"out of service for {lasting(self._out_s)}")
+        if self._began:
+            parts.append(f"out of service since {self._began:%Y-%m-%d %H:%M:%S}")
+        return ", ".join(parts)
 
     def _drain(self, event: e.DrainEvent) -> str:
         self._waited |= {job.id: None for job in event.waiting_for[:MAX_JOBS]}
@@ -87,6 +92,26 @@ class Words:
     def _jobs(self) -> str:
         jobs = ", ".join(map(str, list(self._waited)[:MAX_JOBS]))
         return f", waited for job{'s' if len(self._waited) > 1 else ''} {jobs}" if jobs else ""
+
+
+def together(events: Iterable[e.Event | Unknown]) -> str:
+    """A new state of a Slurm node with its phase and its reason, the phase first: it is what people ask for."""
+    phases, states, rest = list[str](), list[str](), list[str]()
+    for event in events:
+        match event:
+            case e.SlurmPhaseChanged():
+                phases.append(said(event))
+            case e.SlurmStateChanged():
+                states.append(said(event))
+            case e.SlurmReasonChanged() if not event.after:
+                rest.append("reason cleared")
+            case e.SlurmReasonChanged() if event.cause_id and is_ours(event.after):
+                rest.append("with our reason")
+            case e.Event():
+                rest.append(said(event))
+            case _:
+                pass
+    return ", ".join([*phases, *states, *rest])
 
 
 def _job(job: JobBrief) -> str:

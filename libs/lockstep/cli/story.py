@@ -215,8 +215,8 @@ def _text(out: Out, link: Callable[[str], str], last: list[datetime | None], lin
 
 def _json(out: Out, link: Callable[[str], str]) -> Show:
     def show(lines: list[Line]) -> None:
-        for line in lines:
-            out.raw(document_of(line, link) + "\n")
+        for each in (each for line in lines for each in line.all):
+            out.raw(document_of(each, link) + "\n")
         out.out.file.flush()
 
     return show
@@ -247,7 +247,7 @@ async def _write_page(file: str, reading: Reading, teller: Teller, link: Callabl
     def keep(lines: list[Line]) -> None:
         nonlocal told
         kept.extend(lines)
-        told += len(lines)
+        told += sum(len(line.all) for line in lines)
 
     await _tell(reading, teller, keep, follow=False)
     heading = Heading(
@@ -255,7 +255,7 @@ async def _write_page(file: str, reading: Reading, teller: Teller, link: Callabl
         since=reading.start.at,
         until=reading.until or now(),
         summary=teller.summary(),
-        left_out=told - len(kept),
+        left_out=told - sum(len(line.all) for line in kept),
     )
     try:
         Path(file).write_text(page(heading, list(kept), link), encoding="utf-8")  # noqa: ASYNC240  nothing else runs

@@ -64,7 +64,7 @@ def rows_of(events: Iterable[e.Event | Unknown], since: datetime) -> list[Row]: 
                 what = "draining" if event.after == "waiting" else event.after.value
                 if not drain.stretches or drain.stretches[-1].end or drain.stretches[-1].what != what:
                     drain.begin(what, event.at)
-            case e.HoldPlaced():
+            case e.HoldPlaced() | e.ForeignDrainRespected():
                 hold_row(holds, event.hold).begin("hold", event.at, _note(event.hold))
             case e.HoldReleased() | e.HoldExpired():
                 row = hold_row(holds, event.hold)

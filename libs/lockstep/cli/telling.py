@@ -13,7 +13,7 @@ from lockstep.base.text import one_line
 from lockstep.bus.envelope import Unknown
 from lockstep.bus.events import EventSeen
 from lockstep.cli.moments import lasting
-from lockstep.cli.said import Words, by_of, kind_of
+from lockstep.cli.said import Words, by_of, kind_of, together
 from lockstep.contracts import events as e
 from lockstep.contracts.common import Aware
 
@@ -45,6 +45,13 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
     traceparent: str = ""
     sequence: int
     event: e.Event | Unknown
+    also: list["Line"] = []
+    """Other sides of the same thing: a new state of a Slurm node is a new phase, and has a reason. `text` has them."""
+
+    @property
+    def all(self) -> list["Line"]:
+        """The line and its other sides."""
+        return [self, *self.also]
 
 
 class _Known(msgspec.Struct, frozen=True):
@@ -61,6 +68,7 @@ class _Page(msgspec.Struct, frozen=True):
     at: datetime
     words: str
     seen: EventSeen
+    also: tuple["_Page", ...] = ()
 
 
 class Teller:
@@ -89,7 +97,7 @@ class Teller:
     def flush(self) -> list[Line]:
         """The lines of what was not told yet, without waiting for the end of the scene."""
         scene, self._scene = sorted(self._scene.values(), key=lambda page: (page.at, page.seen.sequence)), {}
-        return list(self._lines(scene)) if scene else []
+        return list(self._lines(_together(scene))) if scene else []
 
     def summary(self) -> str:
         """The drains in one sentence; empty when there was none."""
@@ -108,20 +116,13 @@ class Teller:
         else:
             self._path = []
         for page, depth, because in self._in_order(scene):
-            self.told += 1
-            yield Line(
-                id=page.id,
-                at=page.at,
-                type=kind_of(page.seen),
-                depth=depth,
-                text=page.words,
-                by=one_line(by_of(page.seen.event), limit=MAX_ID * 2),
-                because=because,
-                gap_s=gap,
-                traceparent=page.seen.traceparent,
-                sequence=page.seen.sequence,
-                event=page.seen.event,
-            )
+            self.told += 1 + len(page.also)
+            line = msgspec.structs.replace(_line(page, depth), because=because, gap_s=gap)
+            if page.also:
+                events = [each.seen.event for each in (page, *page.also)]
+                words = one_line(together(events), limit=MAX_TEXT)
+                line = msgspec.structs.replace(line, text=words, also=[_line(each, depth) for each in page.also])
+            yield line
             gap = 0.0
         self._last = max(page.at for page in scene)
 
@@ -152,17 +153,43 @@ class Teller:
 
     def _remember(self, page: _Page) -> None:
         known = _Known(page.id, page.at, one_line(page.words, limit=80))
-        self._known[page.id] = known
+        self._known |= dict.fromkeys([page.id, *(each.id for each in page.also)], known)
         if isinstance(page.seen.event, e.RequestEvent):
             self._known.setdefault(page.seen.event.request, known)
         while len(self._known) > MAX_KNOWN:
             del self._known[next(iter(self._known))]
 
 
-def _tree(scene: Iterable[_Page]) -> tuple[dict[str, list[_Page]], list[_Page]]:
+def _line(page: _Page, depth: int) -> Line:
+    return Line(
+        id=page.id,
+        at=page.at,
+        type=kind_of(page.seen),
+        depth=depth,
+        text=page.words,
+        by=one_line(by_of(page.seen.event), limit=MAX_ID * 2),
+        traceparent=page.seen.traceparent,
+        sequence=page.seen.sequence,
+        event=page.seen.event,
+    )
+
+
+def _together(scene: Iterable[_Page]) -> list[_Page]:
+    """The scene with what one reading says of a Slurm node made one: its state, phase and reason."""
+    found: dict[object, _Page] = {}
+    for page in scene:
+        key: object = page.id
+        if isinstance(page.seen.event, e.SlurmStateChanged | e.SlurmPhaseChanged | e.SlurmReasonChanged):
+            key = (page.at, page.cause)
+        first = found.get(key)
+        found[key] = page if first is None else msgspec.structs.replace(first, also=(*first.also, page))
+    return list(found.values())
+
+
+def _tree(scene: Sequence[_Page]) -> tuple[dict[str, list[_Page]], list[_Page]]:
     """Who stands under whom, and who under nobody. A circle of causes is cut at its latest event."""
     pages = {page.id: page for page in scene}
-    named = dict(pages)
+    named = pages | {each.id: page for page in scene for each in page.also}
     for page in pages.values():
         if isinstance(page.seen.event, e.RequestEvent):
             named.setdefault(page.seen.event.request, page)

@@ -36,6 +36,7 @@ def test_it_is_read_of_the_worker_its_node_its_sources_requests_and_jobs() -> No
     """And of nothing else: the rest of the fleet is not sent over the wire."""
     assert a_cast(*a_life()).subjects() == [
         "lockstep.event.*.*.*.main.gpu-7",
+        "lockstep.event.fleet.*.*._site.*",
         "lockstep.event.source.*.*._site.kube",
         "lockstep.event.source.*.*.main.slurm_2enode",
         "lockstep.event.source.*.*.main.slurm_2ejob",
@@ -76,7 +77,7 @@ def test_others_events_do_not_belong_to_it() -> None:
         e.JobEnded(id="3", **at(0), cluster="main", job_id=1, nodes=["gpu-8"]),
         e.RequestRefused(id="4", **at(0), cluster="main", request="other", verb="hold", by="eve", fault="no"),
         e.HoldRefused(id="5", **at(0), cluster="main", name="gpu-7", fault="no"),
-        e.GapFound(id="6", **at(0), where="bus"),
+        e.StreamFilling(id="6", **at(0), stream="LOCKSTEP_EVENTS", used_bytes=1, limit_bytes=2),
     ]
 
     assert [event.id for event in found if cast.has(seen(event))] == []
@@ -100,6 +101,11 @@ def test_a_node_that_names_the_worker_is_believed() -> None:
     event = e.NodeCordoned(id="1", at=NOW, node="host-9", workers=[REF])
 
     assert Cast(KEY).has(seen(event))
+
+
+def test_a_gap_is_in_every_story() -> None:
+    """Something of this worker may be what was lost."""
+    assert Cast(KEY).has(seen(e.GapFound(id="1", **at(0), where="bus")))
 
 
 def test_who_is_new_is_said_once() -> None:

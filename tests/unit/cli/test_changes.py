@@ -169,6 +169,13 @@ def test_all_that_is_looked_at_is_read() -> None:
     }
 
 
+def test_an_administrators_drain_is_a_hold_too() -> None:
+    """It is told as one that is left alone."""
+    hers = a_view(id="slurm/gpu-7", hold_class=HoldClass.SLURM, owner="root", reason="bad fan")
+
+    assert [h.id for h in one(e.ForeignDrainRespected(id="1", at=hours(1), worker=REF, hold=hers)).placed] == [hers.id]
+
+
 def test_a_drain_is_compared_like_a_phase() -> None:
     """By how far it was."""
     steps = (Progress.NONE, Progress.WAITING), (Progress.WAITING, Progress.DRAINING)

@@ -80,7 +80,9 @@ def test_the_page_has_every_event_with_its_fields() -> None:
     reader = Reader(a_page(*a_life()))
 
     assert reader.open == []
-    assert reader.tags["details"] == len(a_life())
+    assert reader.tags["details"] == len(told(*a_life()))
+    assert f"{len(a_life())} events." in reader.text
+    assert reader.text.count("slurm-node.phase-changed.v1") == 3
     assert "drained after 2 h 13 min, waited for job 4242" in reader.text
     assert "waiting_for.0.user" in reader.text
     assert "1 h 13 min later" in reader.text

@@ -7,6 +7,7 @@ import pytest
 from lockstep.bus.envelope import Unknown
 from lockstep.cli.telling import MAX_KNOWN, MAX_SCENE, Line, Teller, gap_words
 from lockstep.contracts import events as e
+from lockstep.contracts.facts import Progress
 from tests.unit.cli.life import CORDON, DIMM, HOST, REF, a_life, at, seen, told
 
 
@@ -22,16 +23,45 @@ def uncordoned(ident: str, seconds: float = 0, cause: str = "") -> e.Event:
 
 def test_a_cordon_is_told_with_all_that_came_of_it() -> None:
     """Each event stands under its cause, as deep as the chain is long."""
-    assert shape(told(*a_life()))[:8] == [
+    assert shape(told(*a_life()))[:6] == [
         ("cordoned", 0),
         ("held", 1),
         ("began", 2),
         ("set", 3),
         ("state", 4),
         ("waits", 5),
-        ("phase", 4),
-        ("reason", 4),
     ]
+
+
+def test_a_new_state_is_one_line_with_its_phase_and_reason() -> None:
+    """One reading of Slurm told all three; the others are there for scripts."""
+    lines = {line.id: line for line in told(*a_life())}
+
+    assert lines["state"].text == "busy → draining, Slurm MIXED → MIXED+DRAIN, with our reason"
+    assert [each.id for each in lines["state"].all] == ["state", "phase", "reason"]
+    assert lines["state2"].text == "draining → drained, Slurm MIXED+DRAIN → IDLE+DRAIN"
+    assert lines["phase3"].text == "drained → idle"
+
+
+def test_a_cause_that_is_told_with_another_event_has_its_effects_there() -> None:
+    """Whichever of the three an event names."""
+    effect = e.DrainDone(
+        id="effect", **at(0.6), worker=REF, before=Progress.WAITING, after=Progress.DRAINED, cause_id="reason"
+    )
+
+    lines = shape(told(*a_life()[:8], effect))
+
+    assert lines[-3:] == [("state", 4), ("waits", 5), ("effect", 5)]
+
+
+def test_a_reason_of_somebody_else_is_told_in_full() -> None:
+    """It is what everybody wants to know."""
+    (line,) = told(
+        e.SlurmStateChanged(id="1", **at(0), worker=REF, before="IDLE", after="IDLE+DRAIN"),
+        e.SlurmReasonChanged(id="2", **at(0), worker=REF, before="", after="bad fan", by="root"),
+    )
+
+    assert line.text == "Slurm IDLE → IDLE+DRAIN, Slurm's reason by root: bad fan"
 
 
 def test_how_long_a_drain_took_and_what_it_waited_for_is_said() -> None:
@@ -52,6 +82,15 @@ def test_the_drains_are_summed_up() -> None:
 
     assert teller.summary() == "1 drain, drained after 2 h 13 min, out of service for 4 h"
     assert Teller().summary() == ""
+
+
+def test_a_worker_that_is_still_out_is_said_to_be() -> None:
+    """And since when."""
+    teller = Teller()
+    for i, event in enumerate(a_life()[:8]):
+        teller.add(seen(event, i))
+
+    assert teller.summary() == "out of service since 2026-12-01 12:00:00"
 
 
 def test_a_drain_whose_beginning_is_not_kept_has_no_length() -> None:
