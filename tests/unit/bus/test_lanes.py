@@ -3,8 +3,8 @@
 import asyncio
 import gc
 from collections.abc import Awaitable, Callable
-from functools import partial
 from contextvars import ContextVar
+from functools import partial
 
 import pytest
 
