@@ -31,6 +31,10 @@ def completed(line: str) -> list[str]:
         ("lockstep hold gpu-7 --policy ", ["wait", "requeue", "cancel"]),
         ("lockstep hold gpu-7 --at-", ["--at-deadline"]),
         ("lockstep hold gpu-7 --reason ", []),
+        ("lockstep story gpu-7 --h", ["--help", "--html"]),
+        ("lockstep story gpu-7 -o ", ["text", "json"]),
+        ("lockstep events --no", ["--node"]),
+        ("lockstep diff 2h -o y", ["yaml"]),
         ("lockstep completion f", ["fish"]),
         ("lockstep frobnicate ", []),
     ],
@@ -53,6 +57,6 @@ def test_the_scripts_of_zsh_and_fish_name_every_command() -> None:
 
     assert zsh.startswith("#compdef lockstep\n")
     assert "bashcompinit" in zsh
-    for command in ("get", "why", "hold", "release", "events", "doctor", "standalone"):
+    for command in ("get", "why", "hold", "release", "events", "story", "diff", "doctor", "standalone"):
         assert f"-a {command} -d '" in fish
     assert r"somebody else\'s hold" in fish
