@@ -139,6 +139,10 @@ class FakeKube:
         """
         return self._objects[resource, namespace, name]
 
+    def objects(self, resource: str) -> list[Object]:
+        """All objects of one kind as they are stored."""
+        return [obj for (kind, _, _), obj in self._objects.items() if kind == resource]
+
     def compact(self) -> None:
         """Forget all changes so far: whoever watches from before must list."""
         self.oldest = self.version

@@ -16,9 +16,10 @@ from lockstep.bus.connection import Connection
 from lockstep.bus.envelope import pack_fact
 from lockstep.bus.events import EventSeen, subscribe_events
 from lockstep.bus.facts import FactFeed, FactSeen
+from lockstep.bus.keeper import Facts, StreamKeeper
 from lockstep.bus.ordered import CaughtUp, Missed, OrderedReader, Received, Start
 from lockstep.bus.publisher import Publisher
-from lockstep.bus.streams import StreamKeeper, ensure, stream_state
+from lockstep.bus.streams import ensure, stream_state
 from lockstep.contracts.events import GapFound
 from lockstep.contracts.facts import Fact, SlurmNode
 from lockstep.contracts.subjects import EVENTS, FACTS, fact_subject
@@ -108,7 +109,10 @@ async def kept(connection: Connection, publisher: Publisher) -> AsyncIterator[li
         lost.append(stream)
         again.set()
 
-    keeper = StreamKeeper(connection, on_lost, acknowledged=lambda: publisher.acknowledged)
+    def facts() -> Facts:
+        return Facts(claims=[publisher.claim] if publisher.claim else [])
+
+    keeper = StreamKeeper(connection, on_lost, publisher.events, facts=facts)
     await keeper.check()
 
     async def republish() -> None:
@@ -222,13 +226,13 @@ async def test_a_deleted_stream_is_made_again_and_everything_is_said_anew(connec
     publisher = Publisher(connection, source="test")
     async with mirrored(connection) as mirror, kept(connection, publisher) as lost:
         await publisher.facts([node(1), node(2)])
-        await until(lambda: len(mirror.table) == 2)
+        await until(lambda: len(mirror.table.slurm_nodes) == 2)
         await connection.call(f"STREAM.DELETE.{FACTS.name}")
         await until(lambda: FACTS.name in lost)
-        await until(lambda: mirror.ready.is_set() and len(mirror.table) == 2)
+        await until(lambda: mirror.ready.is_set() and len(mirror.table.slurm_nodes) == 2)
         await publisher.fact(node(1, "DOWN"))
         await until(lambda: mirror.table.slurm_nodes["main", "gpu-1"].base == "DOWN")
-        assert sorted(f.identity for f in await replay(connection)) == ["gpu-1", "gpu-2"]
+        assert sorted(f.identity for f in await replay(connection)) == ["LOCKSTEP_FACTS", "gpu-1", "gpu-2"]
 
 
 async def test_a_store_that_lost_its_newest_messages_is_noticed(tmp_path: Path) -> None:
@@ -238,14 +242,14 @@ async def test_a_store_that_lost_its_newest_messages_is_noticed(tmp_path: Path) 
         publisher = Publisher(connection, source="test")
         async with mirrored(connection) as mirror, kept(connection, publisher) as lost:
             await publisher.facts([node(1), node(2)])
-            await until(lambda: len(mirror.table) == 2)
+            await until(lambda: len(mirror.table.slurm_nodes) == 2)
             await server.kill()
             for block in folder.rglob(f"{FACTS.name}/msgs/*"):
                 block.unlink()
             await server.again()
             await until(lambda: lost == [FACTS.name])
-            await until(lambda: mirror.ready.is_set() and len(mirror.table) == 2)
-            assert len(await replay(connection)) == 2
+            await until(lambda: mirror.ready.is_set() and len(mirror.table.slurm_nodes) == 2)
+            assert sorted(f.identity for f in await replay(connection)) == ["LOCKSTEP_FACTS", "gpu-1", "gpu-2"]
 
 
 async def test_publishing_goes_on_within_ten_seconds_after_a_blackhole(server: NatsServer) -> None:
@@ -284,7 +288,7 @@ async def test_a_paused_server_is_noticed_and_nothing_confirmed_is_lost(server: 
             with suppress(Retry):
                 await publisher.fact(node(2))
                 break
-        await until(lambda: len(mirror.table) == 2)
+        await until(lambda: len(mirror.table.slurm_nodes) == 2)
         assert len(lost) == 1
 
 
@@ -310,12 +314,12 @@ async def test_a_consumer_deleted_on_the_server_is_made_anew_without_a_gap(conne
     publisher = Publisher(connection, source="test")
     async with mirrored(connection) as mirror:
         await publisher.fact(node(1))
-        await until(lambda: len(mirror.table) == 1)
+        await until(lambda: len(mirror.table.slurm_nodes) == 1)
         names = (await connection.call(f"CONSUMER.NAMES.{FACTS.name}"))["consumers"]
         for name in names:
             await connection.call(f"CONSUMER.DELETE.{FACTS.name}.{name}")
         await publisher.fact(node(2))
-        took = await until(lambda: len(mirror.table) == 2)
+        took = await until(lambda: len(mirror.table.slurm_nodes) == 2)
         assert took < 6
         assert mirror.ready.is_set()
 

@@ -17,7 +17,7 @@ import pytest
 from lockstep.base.clock import now
 from lockstep.base.errors import Fatal
 from lockstep.bus.connection import Connection
-from lockstep.bus.streams import StreamKeeper
+from lockstep.bus.keeper import StreamKeeper
 from lockstep.contracts.facts import SITE, Fact, KubeHold, SlurmNode, SourceHealth
 from lockstep.drain import main as drain
 from lockstep.fleet.facts import family_of
@@ -27,6 +27,7 @@ from lockstep.runtime.embedded import EmbeddedNats, embedded_address, embedded_n
 from lockstep.runtime.health import Health
 from lockstep.runtime.ports import Leadership, Ports
 from lockstep.runtime.process import Alone, Process, Service, leaves
+from lockstep.runtime.recovery import Recovery
 from lockstep.runtime.settings import ClusterSettings, HealthSettings, KubeSettings, LeaseSettings, Settings
 from tests.builders import a_desired, a_job, a_node, a_pod, a_reservation, a_slurm_node, wrote_drain
 from tests.fakes.nats import connected
@@ -152,7 +153,7 @@ async def test_a_service_that_crashes_is_started_anew_so_often_and_then_ends_eve
         (Connection, "run"),
         (StreamKeeper, "run"),
         (Mirror, "run"),
-        (Process, "_republish"),
+        (Recovery, "run"),
         (Alone, "run"),
         (EmbeddedNats, "run"),
     ],
@@ -230,7 +231,10 @@ async def test_a_service_whose_lease_ran_out_in_the_middle_waits_for_the_next(se
 
 
 async def test_workers_of_a_cluster_that_left_the_settings_are_forgotten(settings: Settings) -> None:
-    """Every service says that its own facts of it are gone; those of other clusters and of the site stand."""
+    """Every service says that its own facts of it are gone; those of other clusters and of the site stand.
+
+    Besides theirs, the stream has what is said of itself.
+    """
     main, *_ = settings.clusters
     both = msgspec.structs.replace(settings, clusters=[main, msgspec.structs.replace(main, name="old")])
     facts: list[Fact] = [a_node(), SourceHealth(source="kube")]
@@ -259,8 +263,8 @@ async def test_workers_of_a_cluster_that_left_the_settings_are_forgotten(setting
                 await asyncio.sleep(0.01)
             return mirrors["kube"].table.all()
 
-    assert len(await told(Process(both, "x", Health(), 0), facts, len(facts))) == 20
-    left = await told(Process(settings, "x", Health(), 0), [], 11)
+    assert len(await told(Process(both, "x", Health(), 0), facts, len(facts) + 1)) == 21
+    left = await told(Process(settings, "x", Health(), 0), [], 12)
     assert {fact.scope for fact in left} == {SITE, "main"}
     assert {family_of(fact) for fact in left if fact.scope == "main"} == {"kube", "slurm", "drain", "reconciler"}
 

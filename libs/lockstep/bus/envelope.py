@@ -19,6 +19,8 @@ CAUSE = "lockstep-cause"
 """On a fact: the id of the event because of which it is as it is. Events carry theirs in `cause_id`."""
 MAX_CAUSE = 512
 MSG_ID = "Nats-Msg-Id"
+EXPECTED_SEQUENCE = "Nats-Expected-Last-Subject-Sequence"
+"""The message is taken only while the newest with its subject has this sequence; 0: while there is none."""
 TTL = "Nats-TTL"
 GONE_FOR_S = 24 * 3600
 """So long a stream remembers that a thing is gone, where the server can (NATS 2.11); then its subject is free again."""

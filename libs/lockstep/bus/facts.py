@@ -1,6 +1,6 @@
 """The facts, all of them and then each change."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import aclosing
 from typing import NamedTuple
 
@@ -27,8 +27,15 @@ class FactSeen(NamedTuple):
 class FactFeed:
     """Reads the facts for ever. A fact that this version cannot read is counted, and told once per kind."""
 
-    def __init__(self, connection: Connection, filters: Sequence[str] = (*FACTS.subjects,)) -> None:
-        self._reader = OrderedReader(connection, FACTS.name, filters)
+    def __init__(
+        self,
+        connection: Connection,
+        filters: Sequence[str] = (*FACTS.subjects,),
+        *,
+        on_round: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Opens nothing. `on_round` is told again and again that this lives."""
+        self._reader = OrderedReader(connection, FACTS.name, filters, whole=True, on_round=on_round)
         self.unknown: dict[str, int] = {}
         """How many messages of each kind could not be read."""
 
@@ -41,6 +48,10 @@ class FactFeed:
     def sequence(self) -> int:
         """The sequence of the last message that was taken from the stream; 0: none yet."""
         return self._reader.last
+
+    def read_anew(self, why: str) -> None:
+        """What was told no longer counts; after a `Reset` everything is told again."""
+        self._reader.read_anew(why)
 
     async def items(self) -> AsyncIterator[FactSeen | CaughtUp | Reset]:
         """Facts in the stream's order; `CaughtUp` once after the start and after each `Reset`."""

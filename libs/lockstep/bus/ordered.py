@@ -6,7 +6,7 @@ shows at once, and silence shows because the server sends a heartbeat when it ha
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -25,6 +25,8 @@ from lockstep.bus.streams import StreamState, is_loss, stream_state
 HEARTBEAT_S = 1.0
 SILENCE_S = 3.0
 """After so long without even a heartbeat the consumer is made anew."""
+WAIT_S = 10.0
+"""So long the connection is waited for at a time; between two waits it is told that this lives."""
 _NS = 1_000_000_000
 
 log = structlog.get_logger()
@@ -58,7 +60,11 @@ class Missed(msgspec.Struct, frozen=True):
 
 
 class Start(msgspec.Struct, frozen=True, kw_only=True):
-    """Where to start: at a sequence (1: the oldest), at a time, or (`new`) with what comes from now on."""
+    """Where to start: at a sequence (1: the oldest), at a time, or (`new`) with what comes from now on.
+
+    To go on where a reader stopped: the sequence after the last one that it is done with. What the stream no longer
+    has of that is told as `Missed`; when it ends before that sequence it was lost, and `Reset` says so.
+    """
 
     sequence: int = 1
     at: datetime | None = None
@@ -69,18 +75,45 @@ class OrderedReader:
     """One reading of one stream. Iterate over `items` once."""
 
     def __init__(
-        self, connection: Connection, stream: str, filters: Sequence[str], *, start: Start | None = None
+        self,
+        connection: Connection,
+        stream: str,
+        filters: Sequence[str],
+        *,
+        start: Start | None = None,
+        whole: bool = False,
+        on_round: Callable[[], None] = lambda: None,
     ) -> None:
+        """Opens nothing.
+
+        Args:
+            connection: where to.
+            stream: its name.
+            filters: the subjects that are told.
+            start: where to begin.
+            whole: what is told is a state, of which nothing may be missing: whatever was missed is a `Reset`.
+            on_round: called several times a minute, and more often when there is something to read.
+        """
         self._connection = connection
         self._stream = stream
         self._filters = list(filters)
         self._start = start or Start()
+        self._whole = whole
+        self._on_round = on_round
+        self._anew = ""
+        self._inbox: _Inbox | None = None
         self.last = 0
         """The sequence of the last message that was told."""
         self._state: StreamState | None = None
         self._caught_up = False
         self.restarts = 0
         """How often the consumer had to be made anew."""
+
+    def read_anew(self, why: str) -> None:
+        """What was told no longer counts; after a `Reset` everything is told again."""
+        self._anew = why
+        if self._inbox is not None:
+            self._inbox.break_off()
 
     async def items(self) -> AsyncIterator[Received | CaughtUp | Reset | Missed]:
         """Messages in order, `CaughtUp` once after the start and after each `Reset`. Close it to end the consumer."""
@@ -104,20 +137,16 @@ class OrderedReader:
     @asynccontextmanager
     async def _consumer(self) -> AsyncIterator[tuple["_Inbox", list[CaughtUp | Reset | Missed]]]:
         """A consumer that starts behind what was told last, and what is to be said before its messages."""
-        await self._connection.wait_up(3600)
+        self._on_round()
+        await self._connection.wait_up(WAIT_S)
         state = await stream_state(self._connection, self._stream)
         if state is None:
             raise Retry(f"stream {self._stream} does not exist")
-        notes: list[CaughtUp | Reset | Missed] = []
-        if self._state is not None and (is_loss(self._state, state) or state.last < self.last):
-            notes.append(Reset(f"stream {self._stream} was lost"))
-            self.last, self._caught_up, self._start = 0, False, Start()
-        elif self.last and state.first > self.last + 1:
-            notes.append(Missed(self.last + 1, state.first - 1))
+        notes = self._notes(state)
         self._state = state
         if self._start.at is not None and len(self._filters) > 1:
             self._start = Start(sequence=await self._sequence_at(self._start.at))
-        inbox = _Inbox(self._connection, state.last)
+        inbox = self._inbox = _Inbox(self._connection, state.last, self._on_round, counts=not self._whole)
         self._connection.listeners.append(inbox.break_off)
         try:
             name, pending = await inbox.open(self._stream, self._config())
@@ -134,9 +163,26 @@ class OrderedReader:
             self._connection.listeners.remove(inbox.break_off)
             await inbox.close()
 
-    async def _follow(self, inbox: "_Inbox") -> AsyncIterator[Received | CaughtUp]:
+    def _notes(self, state: StreamState) -> list[CaughtUp | Reset | Missed]:
+        """What is to be said of the stream before anything is read on."""
+        due = self.last + 1 if self.last else self._start.sequence
+        is_missing = due > 1 and state.first > due
+        why = self._anew
+        if (self._state is not None and is_loss(self._state, state)) or state.last < due - 1:
+            why = f"stream {self._stream} was lost"
+        elif is_missing and self._whole:
+            why = f"stream {self._stream} lost messages"
+        self._anew = ""
+        if why:
+            self.last, self._caught_up, self._start = 0, False, Start()
+            return [Reset(why)]
+        return [Missed(due, state.first - 1)] if is_missing else []
+
+    async def _follow(self, inbox: "_Inbox") -> AsyncIterator[Received | CaughtUp | Missed]:
         async for message, is_last in inbox.messages():
             if message is not None:
+                if inbox.take_missed():
+                    yield Missed(self.last + 1, message.sequence - 1)
                 yield message
             if is_last and not self._caught_up:
                 self._caught_up = True
@@ -181,7 +227,12 @@ class OrderedReader:
 class _Inbox:
     """What one consumer delivers, unpacked in order. Flow control is answered only when a message is taken out."""
 
-    def __init__(self, connection: Connection, target: int) -> None:
+    def __init__(self, connection: Connection, target: int, on_round: Callable[[], None], *, counts: bool) -> None:
+        """`counts`: no message is superseded, so that what the server has for us only gets less by one at a time."""
+        self._on_round = on_round
+        self._counts = counts
+        self._pending = 0
+        self._missed = False
         self._client = connection.client
         self._connection = connection
         self._target = target
@@ -199,7 +250,8 @@ class _Inbox:
         )
         body = {"stream_name": stream, "config": config | {"deliver_subject": subject}}
         answer = await self._connection.call(f"CONSUMER.CREATE.{stream}", body)
-        return str(answer["name"]), int(answer.get("num_pending", 0))
+        self._pending = int(answer.get("num_pending", 0))
+        return str(answer["name"]), self._pending
 
     async def close(self) -> None:
         """Unsubscribes; nothing is left behind."""
@@ -223,6 +275,7 @@ class _Inbox:
             Retry: a gap, silence, or the server ended the consumer.
         """
         while True:
+            self._on_round()
             while self._queue:
                 message = self._queue.popleft()
                 if not message.reply.startswith("$JS.ACK."):
@@ -232,6 +285,8 @@ class _Inbox:
                 self._count += 1
                 if count != self._count:
                     raise Retry(f"message {self._count} of the consumer is missing; got {count}")
+                self._missed |= self._counts and pending < self._pending - 1
+                self._pending = pending
                 at = from_epoch(stamp / _NS)
                 received = Received(message.subject, message.data, message.headers or {}, sequence, at)
                 yield received, pending == 0 or sequence >= self._target
@@ -243,6 +298,11 @@ class _Inbox:
                     await self._arrived.wait()
             except TimeoutError as e:
                 raise Retry(f"not even a heartbeat for {SILENCE_S:g} s") from e
+
+    def take_missed(self) -> bool:
+        """Whether messages were removed before they came to us, since this was asked last."""
+        missed, self._missed = self._missed, False
+        return missed
 
     async def _is_idle(self, message: Msg) -> bool:
         """Obeys a control message; whether it says that there is nothing more to deliver."""

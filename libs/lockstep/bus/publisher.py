@@ -2,6 +2,7 @@
 
 import asyncio
 from base64 import b64decode
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from types import MappingProxyType
@@ -12,16 +13,16 @@ from lockstep.base.clock import monotonic
 from lockstep.base.errors import Reject, Retry
 from lockstep.bus.acks import Acks, Answer
 from lockstep.bus.connection import NO_MESSAGE, WRONG_LAST_SEQUENCE, ApiError, Connection
-from lockstep.bus.envelope import Message, Unknown, pack_event, pack_fact, unpack_fact
+from lockstep.bus.envelope import EXPECTED_SEQUENCE, Message, Unknown, pack_event, pack_fact, unpack_fact
+from lockstep.bus.keeper import Claim
 from lockstep.contracts.events import Event
-from lockstep.contracts.facts import Fact
+from lockstep.contracts.facts import Fact, SourceHealth
 from lockstep.contracts.subjects import FACTS, event_subject, fact_subject
 
 ACK_WITHIN_S = 2.0
 AGAIN_AFTER_S = 0.2
 WINDOW = 1_000
 """Messages that wait for their acknowledgement at the same time."""
-_EXPECTED = "Nats-Expected-Last-Subject-Sequence"
 _NONE: Mapping[str, str] = MappingProxyType({})
 
 Sending = Callable[[str, str], AbstractContextManager[str]]
@@ -40,7 +41,9 @@ class _Said(msgspec.Struct):
 class Publisher:
     """Publishes for one service. Facts keep their order; an unchanged fact is not sent again.
 
-    Two facts are the same when they differ in `epoch` and `read_at` only: freshness is the heartbeat's.
+    Two facts are the same when they differ in `epoch` and `read_at` only: freshness is the heartbeat's. Events about
+    one worker (or node, or source) are in the stream in the order in which they were given, whatever is lost on the
+    way; those about different ones may overtake each other when NATS fails in between.
     """
 
     def __init__(
@@ -52,7 +55,7 @@ class Publisher:
         may_act: Callable[[], bool] = lambda: True,
         sending: Sending = lambda _subject, traceparent: nullcontext(traceparent),
         patience_s: float = 15.0,
-        on_doubt: Callable[[], None] = lambda: None,
+        on_doubt: Callable[[str], None] = lambda _: None,
         on_event: Callable[[Event], None] = lambda _: None,
     ) -> None:
         """Opens nothing.
@@ -64,7 +67,7 @@ class Publisher:
             may_act: asked before anything is sent; when it says no, nothing is.
             sending: around the sending of each message.
             patience_s: for one call, until it raises Retry.
-            on_doubt: called when an error may mean that a stream is lost; see `streams.StreamKeeper.look`.
+            on_doubt: called when an error may mean a lost stream, or with what was lost; see `StreamKeeper.look`.
             on_event: called with each event that the stream has.
         """
         self._connection = connection
@@ -78,8 +81,15 @@ class Publisher:
         self._on_event = on_event
         self._said: dict[str, _Said] = {}
         self._turn = asyncio.Lock()
-        self.acknowledged = 0
-        """The highest sequence that the stream of facts has acknowledged to us."""
+        self._events_turn = asyncio.Lock()
+        self.claim: Claim | None = None
+        """The newest message of ours that the stream of facts has acknowledged."""
+        self._stuck_since: float | None = None
+
+    @property
+    def stuck_for_s(self) -> float:
+        """For how long nothing of ours was stored, though NATS was there; 0 while all is well, or nothing is sent."""
+        return 0.0 if self._stuck_since is None else monotonic() - self._stuck_since
 
     def known(self, facts: Iterable[Fact], cause_of: Callable[[Fact], str] = lambda _: "") -> None:
         """Takes what the stream already says of this source, so that only differences are sent. At start, once."""
@@ -116,32 +126,42 @@ class Publisher:
         await self.events([event])
 
     async def events(self, events: Iterable[Event], traces: Mapping[str, str] = _NONE) -> None:
-        """Publishes events in order, all at once, and returns when the stream has them. The same id is stored once.
+        """Publishes events and returns when the stream has them. The same id is stored once.
+
+        Sent together are only events about different things: the next about the same is sent when the one before it
+        was acknowledged.
 
         `traces` says per id in which trace an event arose, where it is not the current one.
 
         Raises:
             Retry: NATS did not take some of them in time; sending all of them again is right.
         """
-        deadline = monotonic() + self._patience_s
         events = list(events)
-        with ExitStack() as sent:
-            messages = []
-            for event in events:
-                traceparent = sent.enter_context(self._sending(event_subject(event), traces.get(event.id, "")))
-                messages.append(pack_event(event, self._source, traceparent))
-            while messages:
-                messages = [m for m, answer in await self._attempt(messages, deadline) if isinstance(answer, Retry)]
+        async with self._events_turn:
+            deadline = monotonic() + self._patience_s
+            with ExitStack() as sent:
+                packed = []
+                for event in events:
+                    traceparent = sent.enter_context(self._sending(event_subject(event), traces.get(event.id, "")))
+                    packed.append(pack_event(event, self._source, traceparent))
+                for wave in _waves(events, packed):
+                    waiting = wave
+                    while waiting:
+                        waiting = [m for m, got in await self._attempt(waiting, deadline) if isinstance(got, Retry)]
         for event in events:
             self._on_event(event)
 
     async def republish(self) -> int:
-        """Says everything anew, after the stream was lost. Returns how many facts that is."""
+        """Says everything anew, after facts were lost. Returns how many facts that is.
+
+        No source is said to be complete: the stream may hold things again that are gone. The next reading tells.
+        """
+        self.claim = None
         async with self._turn:
-            self.acknowledged = 0
             for said in self._said.values():
                 said.sequence = 0
-            await self._send_facts({subject: said.fact for subject, said in self._said.items()}, _NONE, _NONE)
+            incomplete = {subject: _incomplete(said.fact) for subject, said in self._said.items()}
+            await self._send_facts(incomplete, _NONE, _NONE)
             return len(self._said)
 
     def _stamped(self, fact: Fact) -> Fact:
@@ -158,9 +178,9 @@ class Publisher:
         while waiting:
             for subject, message in waiting.items():
                 if (said := self._said.get(subject)) and said.sequence:
-                    message.headers[_EXPECTED] = str(said.sequence)
+                    message.headers[EXPECTED_SEQUENCE] = str(said.sequence)
                 else:
-                    message.headers.pop(_EXPECTED, None)
+                    message.headers.pop(EXPECTED_SEQUENCE, None)
             for message, answer in await self._attempt(list(waiting.values()), deadline):
                 subject = message.subject
                 if isinstance(answer, int):
@@ -174,7 +194,8 @@ class Publisher:
         return said.cause if said else ""
 
     def _remember(self, subject: str, fact: Fact, sequence: int, cause: str) -> None:
-        self.acknowledged = max(self.acknowledged, sequence)
+        if self.claim is None or sequence > self.claim.sequence:
+            self.claim = Claim(subject, sequence, stands=not fact.gone)
         if fact.gone:
             self._said.pop(subject, None)
         else:
@@ -191,10 +212,11 @@ class Publisher:
         except ApiError as e:
             if e.err_code != NO_MESSAGE:
                 raise
-            self._said.pop(subject, None)
+            self._doubt(self._said.pop(subject, None), 0)
             return False
         there = unpack_fact(b64decode(answer["message"]["data"]))
         sequence = int(answer["message"]["seq"])
+        self._doubt(self._said.get(subject), sequence)
         if isinstance(there, Unknown):
             there = fact
         if there.epoch > fact.epoch:
@@ -204,6 +226,11 @@ class Publisher:
             return True
         self._said[subject] = _Said(there, _news(there), sequence, cause)
         return False
+
+    def _doubt(self, said: _Said | None, there: int) -> None:
+        """The stream has an older message than the one it acknowledged to us, or none."""
+        if said is not None and there < said.sequence:
+            self._on_doubt(f"message {said.sequence}, which was acknowledged, is missing")
 
     async def _attempt(self, messages: list[Message], deadline: float) -> list[tuple[Message, Answer]]:
         """Sends each message once; its sequence, or why it is to be sent again.
@@ -223,16 +250,41 @@ class Publisher:
             for start in range(0, len(messages), WINDOW):
                 answers += await self._acks.send(messages[start : start + WINDOW], ACK_WITHIN_S)
         except Retry:
+            self._stuck_since = None
             if monotonic() >= deadline:
                 raise
         answers += [Retry("not sent")] * (len(messages) - len(answers))
         failures = [a for a in answers if isinstance(a, Retry) and not _lost_race(a)]
+        self._note(failures)
         if failures:
             if monotonic() >= deadline:
                 raise failures[0]
-            self._on_doubt()
+            self._on_doubt("")
             await asyncio.sleep(AGAIN_AFTER_S)
         return list(zip(messages, answers, strict=True))
+
+    def _note(self, failures: list[Retry]) -> None:
+        if not failures or not self._connection.up.is_set():
+            self._stuck_since = None
+        elif self._stuck_since is None:
+            self._stuck_since = monotonic()
+
+
+def _waves(events: Iterable[Event], messages: Iterable[Message]) -> list[list[Message]]:
+    """The messages of the first event about each thing, then of the second about each, and so on."""
+    waves: list[list[Message]] = []
+    counts = Counter[tuple[str, str]]()
+    for event, message in zip(events, messages, strict=True):
+        about = (event.scope, event.identity)
+        if counts[about] == len(waves):
+            waves.append([])
+        waves[counts[about]].append(message)
+        counts[about] += 1
+    return waves
+
+
+def _incomplete(fact: Fact) -> Fact:
+    return msgspec.structs.replace(fact, complete_as_of=None) if isinstance(fact, SourceHealth) else fact
 
 
 def _lost_race(answer: Retry) -> bool:

@@ -1,24 +1,19 @@
-"""Makes the streams what `contracts.subjects.STREAMS` says, at start and whenever one is lost."""
+"""Makes the streams what `contracts.subjects` says they must be, and tells how they are; see `keeper` for who looks."""
 
 import asyncio
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, NoReturn
+from typing import Any
 
 import msgspec
-import structlog
 
-from lockstep.base.errors import Fatal, Retry
+from lockstep.base.errors import Fatal
 from lockstep.bus.connection import STREAM_NOT_FOUND, ApiError, Connection
-from lockstep.contracts.subjects import FACTS, STREAMS, Stream
+from lockstep.contracts.subjects import STREAMS, Stream
 
 _NS = 1_000_000_000
 _UNAVAILABLE = 503
-CHECK_EVERY_S = 2.0
 AGAIN_AFTER_S = 0.5
-
-log = structlog.get_logger()
 
 
 class StreamState(msgspec.Struct, frozen=True, kw_only=True):
@@ -130,63 +125,6 @@ def _config(stream: Stream, replicas: int) -> dict[str, Any]:
         "allow_msg_ttl": True,
         "allow_direct": True,
     }
-
-
-class StreamKeeper:
-    """Watches the streams while the service runs: one that was deleted is made again, and `on_lost` is told its name.
-
-    `on_lost` is also called when another process has made it again, and when a stream lost its newest messages, as a
-    power cut does: it ends before the last sequence that we saw, or that `acknowledged` says (for the facts).
-    """
-
-    def __init__(
-        self, connection: Connection, on_lost: Callable[[str], None], *, acknowledged: Callable[[], int] = lambda: 0
-    ) -> None:
-        self._connection = connection
-        self._on_lost = on_lost
-        self._acknowledged = acknowledged
-        self.seen: dict[str, StreamState] = {}
-        """Each stream as it stood at the last look."""
-        self._wake = asyncio.Event()
-        connection.listeners.append(self.look)
-
-    def look(self) -> None:
-        """Look now: somebody has met an error that may mean a lost stream."""
-        self._wake.set()
-
-    async def run(self) -> NoReturn:
-        """Looks every few seconds, for ever.
-
-        Raises:
-            Fatal: a stream cannot be what it must be.
-        """
-        while True:
-            self._wake.clear()
-            pause_s = CHECK_EVERY_S
-            try:
-                await self.check()
-            except Retry as e:
-                log.debug("Streams cannot be checked", error=str(e))
-                pause_s = AGAIN_AFTER_S
-            with suppress(TimeoutError):
-                async with asyncio.timeout(pause_s):
-                    await self._wake.wait()
-                    await asyncio.sleep(0.1)
-
-    async def check(self) -> None:
-        """Looks once."""
-        for stream in STREAMS:
-            told = self._acknowledged() if stream.name == FACTS.name else 0
-            state = await stream_state(self._connection, stream.name)
-            if state is None:
-                await ensure(self._connection, [stream])
-                state = await stream_state(self._connection, stream.name)
-            before = self.seen.get(stream.name)
-            if state is not None:
-                self.seen[stream.name] = state
-                if state.last < told or (before is not None and is_loss(before, state)):
-                    log.warning("Stream was lost", stream=stream.name)
-                    self._on_lost(stream.name)
 
 
 def is_loss(before: StreamState, after: StreamState) -> bool:

@@ -350,7 +350,46 @@ class SourceHealth(Fact, frozen=True, kw_only=True, omit_defaults=True, tag="sou
         return self.source
 
 
-AnyFact = KubeNode | KubePod | KubeHold | SlurmNode | SlurmJob | SlurmReservation | Desired | Wrote | SourceHealth
+class StreamHealth(Fact, frozen=True, kw_only=True, omit_defaults=True, tag="stream.health"):
+    """What befell a stream. Whichever process finds it first says so; the others compare with what they knew.
+
+    That of the facts themselves is always there: when it is not, facts were removed.
+    """
+
+    stream: str
+    losses: int = 0
+    """How often messages were lost."""
+    lost_at: Aware | None = None
+    """When the newest loss was found."""
+    detail: str = ""
+    """What was found then."""
+    filling_since: Aware | None = None
+    """Since when it nears its limit; None: it does not."""
+    used_bytes: int = 0
+    """Then."""
+    limit_bytes: int = 0
+    stuck_until: Aware | None = None
+    """When NATS stored messages again, after it had answered and stored none."""
+    stuck_for_s: float = 0.0
+
+    @property
+    def identity(self) -> str:
+        """The stream."""
+        return self.stream
+
+
+AnyFact = (
+    KubeNode
+    | KubePod
+    | KubeHold
+    | SlurmNode
+    | SlurmJob
+    | SlurmReservation
+    | Desired
+    | Wrote
+    | SourceHealth
+    | StreamHealth
+)
 
 
 def worker_key(fact: SlurmNode | KubePod | Desired | Wrote) -> WorkerKey:

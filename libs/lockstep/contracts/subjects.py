@@ -31,6 +31,8 @@ class Stream(msgspec.Struct, frozen=True, kw_only=True):
     subjects: list[str]
     last_only: bool = False
     """Keep only the newest message of each subject."""
+    append_only: bool = False
+    """Nothing takes messages out but age and want of room."""
     until_handled: bool = False
     """Each message goes when its one reader has handled it."""
     when_full: Full = Full.DROP_OLD
@@ -39,8 +41,21 @@ class Stream(msgspec.Struct, frozen=True, kw_only=True):
     duplicate_window_s: int = 120
 
 
-FACTS = Stream(name="LOCKSTEP_FACTS", subjects=[f"{ROOT}.fact.>"], last_only=True, max_bytes=512 << 20)
-EVENTS = Stream(name="LOCKSTEP_EVENTS", subjects=[f"{ROOT}.event.>"], max_age_s=7 * 24 * 3600, max_bytes=2 << 30)
+FACTS = Stream(
+    name="LOCKSTEP_FACTS",
+    subjects=[f"{ROOT}.fact.>"],
+    last_only=True,
+    when_full=Full.REFUSE_NEW,
+    max_bytes=512 << 20,
+)
+"""A source that finds no room falls silent, which stops everybody; old facts that go unseen would not."""
+EVENTS = Stream(
+    name="LOCKSTEP_EVENTS",
+    subjects=[f"{ROOT}.event.>"],
+    append_only=True,
+    max_age_s=7 * 24 * 3600,
+    max_bytes=2 << 30,
+)
 REQUESTS = Stream(
     name="LOCKSTEP_REQUESTS",
     subjects=[f"{ROOT}.request.>"],

@@ -44,6 +44,8 @@ class Mirror:
         """Called with a fact before and after, in the feed's order; must be quick."""
         self.causes: dict[FactKey, Caused] = {}
         """Per thing, the event because of which it is as it is, or went."""
+        self._anew = False
+        """The feed is to begin anew; that it has caught up does not count until it has."""
         self.dropped = 0
         """Facts of a lower epoch, or without news."""
         self._watchers: list[_Watcher] = []
@@ -53,6 +55,12 @@ class Mirror:
         """The stream's sequence up to which the table is true."""
         return self._feed.sequence
 
+    def read_anew(self, why: str) -> None:
+        """Forgets everything and reads the stream from its beginning; `ready` when that is done."""
+        self.ready.clear()
+        self._anew = True
+        self._feed.read_anew(why)
+
     async def run(self) -> None:
         """Reads the feed, for ever."""
         async with aclosing(self._feed.items()) as items:  # type: ignore[type-var]
@@ -61,8 +69,10 @@ class Mirror:
                     case FactSeen():
                         self._take(item)
                     case CaughtUp():
-                        self.ready.set()
+                        if not self._anew:
+                            self.ready.set()
                     case Reset():
+                        self._anew = False
                         self.ready.clear()
                         self.causes.clear()
                         self._tell(self.table.clear())

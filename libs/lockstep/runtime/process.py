@@ -14,13 +14,13 @@ import structlog
 
 from lockstep.base.backoff import backoff
 from lockstep.base.clock import monotonic, now
-from lockstep.base.errors import BadInput, Fatal, Retry
+from lockstep.base.errors import BadInput, Fatal
 from lockstep.bus.connection import Connection
 from lockstep.bus.facts import FactFeed
+from lockstep.bus.keeper import StreamKeeper
 from lockstep.bus.publisher import Publisher
-from lockstep.bus.streams import StreamKeeper, ensure
+from lockstep.bus.streams import ensure
 from lockstep.contracts.facts import SITE, Fact
-from lockstep.contracts.subjects import FACTS
 from lockstep.fleet.facts import family_of, key_of
 from lockstep.fleet.mirror import Mirror
 from lockstep.kube import lease
@@ -30,6 +30,7 @@ from lockstep.runtime.gauges import show_sources, show_streams
 from lockstep.runtime.health import Health
 from lockstep.runtime.metrics import LEADING, RESTARTS, count_event
 from lockstep.runtime.ports import Leadership, Ports, open_bus, open_kube, open_slurm
+from lockstep.runtime.recovery import Recovery, until_done
 from lockstep.runtime.settings import Settings
 from lockstep.runtime.tracing import sending, trace_as
 from lockstep.slurm.port import SlurmApi
@@ -61,8 +62,6 @@ class Process:
         self._name = name
         self._health = health
         self._restarts = restarts
-        self._publishers: set[Publisher] = set()
-        self._lost_facts = asyncio.Event()
 
     async def run(self, services: Sequence[Service], *, embedded: bool) -> None:
         """Opens everything in order, runs, and closes in reverse."""
@@ -82,19 +81,21 @@ class Process:
                 if server is not None:
                     self._start(group, "embedded-nats", server.run())
                 self._start(group, "nats", connection.run())
-                await _until_done(partial(ensure, connection))
-                mirror = Mirror(FactFeed(connection))
-                keeper = StreamKeeper(connection, self._on_lost_stream, acknowledged=self._acknowledged)
+                streams = settings.nats.streams
+                await until_done(partial(ensure, connection, streams))
+                mirror = Mirror(FactFeed(connection, on_round=partial(health.beat, "mirror")))
+                recovery = Recovery(mirror)
+                keeper = self._keeper(connection, recovery)
                 self._start(group, "streams", keeper.run())
                 self._start(group, "mirror", mirror.run())
-                self._start(group, "republish", self._republish())
+                self._start(group, "recovery", recovery.run())
                 health.need("start", lambda: "")
                 health.need("nats", lambda: "" if connection.up.is_set() else f"away for {connection.away_s():.0f} s")
                 health.need("mirror", lambda: "" if mirror.ready.is_set() else "is being read")
                 health.observe(partial(show_sources, mirror))
                 health.observe(partial(show_streams, self._name, mirror, keeper.seen))
                 for service in services:
-                    shared = _Shared(kube, slurm, connection, mirror, keeper)
+                    shared = _Shared(kube, slurm, connection, mirror, keeper, recovery)
                     self._start(group, service.name, self._serve(service, shared))
 
     def _start(self, group: asyncio.TaskGroup, task: str, work: Awaitable[Any]) -> None:
@@ -137,6 +138,7 @@ class Process:
     async def _term(self, service: Service, shared: "_Shared", leadership: Leadership) -> None:
         """One term of leadership."""
         epoch = await leadership.held()
+        await shared.recovery.whole.wait()
         await shared.mirror.ready.wait()
         bus = Publisher(
             shared.connection,
@@ -144,7 +146,7 @@ class Process:
             epoch=epoch,
             may_act=lambda: leadership.holds(monotonic()),
             sending=sending,
-            on_doubt=shared.keeper.look,
+            on_doubt=lambda lost: shared.keeper.look(lost if shared.recovery.whole.is_set() else ""),
             on_event=count_event,
         )
         ours = [fact for fact in shared.mirror.table.all() if family_of(fact) == service.family]
@@ -162,20 +164,21 @@ class Process:
             epoch=epoch,
             log=log.bind(service=service.name),
         )
-        self._publishers.add(bus)
+        await until_done(partial(bus.facts, self._left_behind(ours)))
+        if not shared.recovery.whole.is_set():
+            return
+        log.info("Service acts", service=service.name, epoch=epoch)
+        LEADING.labels(service.name).set(1)
         try:
-            await _until_done(partial(bus.facts, self._left_behind(ours)))
-            log.info("Service acts", service=service.name, epoch=epoch)
-            LEADING.labels(service.name).set(1)
             async with asyncio.TaskGroup() as group:
                 work = group.create_task(_forever(service, ports), name=f"{service.name}-run")
                 lost = group.create_task(leadership.lost())
-                await asyncio.wait({work, lost}, return_when=asyncio.FIRST_COMPLETED)
-                work.cancel()
-                lost.cancel()
+                with shared.recovery.acting(bus, work):
+                    await asyncio.wait({work, lost}, return_when=asyncio.FIRST_COMPLETED)
+                    work.cancel()
+                    lost.cancel()
             log.warning("Service no longer acts", service=service.name, epoch=epoch)
         finally:
-            self._publishers.discard(bus)
             LEADING.labels(service.name).set(0)
 
     def _left_behind(self, facts: Sequence[Fact]) -> list[Fact]:
@@ -198,21 +201,18 @@ class Process:
             margin_s=settings.duration_s / 5,
         )
 
-    def _acknowledged(self) -> int:
-        return max((publisher.acknowledged for publisher in self._publishers), default=0)
-
-    def _on_lost_stream(self, stream: str) -> None:
-        if stream == FACTS.name:
-            self._lost_facts.set()
-
-    async def _republish(self) -> NoReturn:
-        """After the stream of facts was lost, every publisher says anew what it said."""
-        while True:
-            await self._lost_facts.wait()
-            self._lost_facts.clear()
-            for publisher in list(self._publishers):
-                count = await _until_done(publisher.republish)
-                log.info("Facts were said anew", stream=FACTS.name, count=count)
+    def _keeper(self, connection: Connection, recovery: Recovery) -> StreamKeeper:
+        """What several processes find, one of them says; the events are the same whoever publishes them."""
+        bus = Publisher(connection, source=self._name, patience_s=3.0, on_event=count_event)
+        return StreamKeeper(
+            connection,
+            recovery.on_gap,
+            bus.events,
+            streams=self._settings.nats.streams,
+            facts=recovery.facts,
+            on_round=partial(self._health.beat, "streams"),
+            source=self._name,
+        )
 
 
 class _Shared(msgspec.Struct, frozen=True):
@@ -221,6 +221,7 @@ class _Shared(msgspec.Struct, frozen=True):
     connection: Connection
     mirror: Mirror
     keeper: StreamKeeper
+    recovery: Recovery
 
 
 class Alone:
@@ -257,15 +258,3 @@ async def _forever(service: Service, ports: Ports) -> NoReturn:
     structlog.contextvars.bind_contextvars(service=service.name)
     await service.run(ports)
     raise Fatal(f"{service.name} ended by itself")
-
-
-async def _until_done(work: Callable[[], Awaitable[Any]]) -> Any:
-    """The result of `work`, which is tried until it does not raise Retry."""
-    attempt = 0
-    while True:
-        try:
-            return await work()
-        except Retry as e:
-            log.debug("Trying again", error=str(e))
-            await asyncio.sleep(backoff(attempt, limit_s=5))
-            attempt += 1

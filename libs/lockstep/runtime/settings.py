@@ -7,6 +7,7 @@ import msgspec
 from msgspec import Meta
 
 from lockstep.contracts.policy import Policy
+from lockstep.contracts.subjects import EVENTS, STREAMS, Stream
 
 Name = Annotated[str, Meta(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", max_length=40)]
 """Small letters, digits and dashes: fit for a part of a Kubernetes object's name."""
@@ -87,6 +88,16 @@ class NatsSettings(Part, frozen=True, kw_only=True):
     """Credentials file with a JWT and a seed."""
     user: str = ""
     password_file: str = ""
+    events_max_bytes: Annotated[int, Meta(ge=1 << 20, le=1 << 44)] = EVENTS.max_bytes
+    """The events take no more; then the oldest go before their time, which is said from 80 % on."""
+    events_max_age_s: Annotated[int, Meta(ge=600, le=10 * 366 * 24 * 3600)] = EVENTS.max_age_s
+    """So long events are kept."""
+
+    @property
+    def streams(self) -> tuple[Stream, ...]:
+        """The streams as they must be here."""
+        events = msgspec.structs.replace(EVENTS, max_bytes=self.events_max_bytes, max_age_s=self.events_max_age_s)
+        return tuple(events if stream is EVENTS else stream for stream in STREAMS)
 
     def faults(self) -> list[str]:
         """What no single field can tell."""
