@@ -128,3 +128,42 @@ class TcpProxy:
                     await gate.wait()
                 writer.write(data)
                 await writer.drain()
+
+
+class NatsWithUsers(NatsServer):
+    """A server with the users of `deploy/nats/users.conf`; each one's password is its own name and `-secret`."""
+
+    def _write_files(self) -> None:
+        super()._write_files()
+        users = Path(__file__).parents[2] / "deploy" / "nats" / "users.conf"
+        (self._dir / "users.conf").write_text(users.read_text())
+        passwords = [f'{user}_password: "{user}-secret"\n' for user in USERS]
+        (self._dir / "passwords.conf").write_text("".join(passwords))
+        for user in USERS:
+            (self._dir / f"{user}.password").write_text(f"{user}-secret\n")
+        config = (self._dir / "nats.conf").read_text()
+        kept = [line for line in config.splitlines() if not line.startswith("authorization")]
+        (self._dir / "nats.conf").write_text("\n".join([*kept, "include users.conf", ""]))
+
+    def of(self, user: str) -> NatsAddress:
+        """The address as this user goes there."""
+        return NatsAddress(self.address.url, user, str(self._dir / f"{user}.password"))
+
+    @property
+    def log(self) -> str:
+        """What the server wrote in its log."""
+        return (self._dir / "nats.log").read_text()
+
+
+USERS = ("lockstep", "ops", "guest")
+
+
+@asynccontextmanager
+async def nats_with_users(folder: Path) -> AsyncIterator[NatsWithUsers]:
+    """One that runs inside the context."""
+    server = NatsWithUsers(folder)
+    await server.start()
+    try:
+        yield server
+    finally:
+        await server.stop()

@@ -6,152 +6,24 @@ import os
 import signal
 import sys
 from collections.abc import AsyncIterator
-from contextlib import suppress
-from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import pytest
 import pytest_asyncio
-from aiohttp import web
 
-from lockstep.base.clock import monotonic
 from lockstep.cli.exits import Exit
-from tests.fakes.kube import FakeKube, Object
-from tests.fakes.slurmrestd import FakeSlurmrestd
+from tests.fakes.kube import Object
+from tests.integration.whole import ME, START, Kube, Site, started, whole
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-
-ME = "me@example.com"
-START = datetime(2023, 1, 1, tzinfo=UTC).isoformat()
-
-
-class Kube(FakeKube):
-    """Also tells who asks, and records the owner of a Hold as the admission policy does."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.user = ME
-
-    async def _answer(self, request: web.Request, query: dict[str, str]) -> web.StreamResponse:
-        if request.path.endswith("/selfsubjectreviews"):
-            return web.json_response({"status": {"userInfo": {"username": self.user}}}, status=201)
-        return await super()._answer(request, query)
-
-    def _create(self, resource: str, namespace: str, body: Object) -> Object:
-        if resource == "holds":
-            body["metadata"] |= {"annotations": {"lockstep.sh/owner": self.user}, "generation": 1}
-        return super()._create(resource, namespace, body)
-
-    def worker(self, number: int) -> None:
-        """A node with a worker's pod that is ready."""
-        ready = {"type": "Ready", "status": "True", "lastTransitionTime": START}
-        self.put("nodes", f"host-{number}", spec={}, status={"conditions": [ready], "nodeInfo": {"bootID": "b"}})
-        labels = {"app.kubernetes.io/name": "slurmd", "slinky.slurm.net/cluster": "main"}
-        self.put(
-            *("pods", f"gpu-{number}", "slurm"),
-            metadata={"labels": labels},
-            spec={"nodeName": f"host-{number}", "hostname": f"gpu-{number}"},
-            status={"phase": "Running", "startTime": START, "conditions": [ready]},
-        )
-
-    def annotations(self, resource: str, name: str, namespace: str = "") -> dict[str, str]:
-        """What is annotated on an object."""
-        found: dict[str, str] = self.get(resource, name, namespace)["metadata"].get("annotations", {})
-        return found
-
-    def told(self) -> list[str]:
-        """The messages of all Events."""
-        return [str(o["message"]) for (resource, _, _), o in self._objects.items() if resource == "events"]
-
-
-@dataclass
-class Ran:
-    """What a command left behind."""
-
-    code: int
-    out: str
-    err: str
-
-
-@dataclass
-class Site:
-    """Everything that runs."""
-
-    kube: Kube
-    slurm: FakeSlurmrestd
-    env: dict[str, str]
-
-    async def run(self, *words: str, code: int = 0, **env: str) -> Ran:
-        """Runs the command; it must end with this code, and never in a traceback."""
-        process = await started(*words, env=self.env | env)
-        try:
-            async with asyncio.timeout(30):
-                out, err = await process.communicate()
-        finally:
-            with suppress(ProcessLookupError):
-                process.kill()
-        ran = Ran(process.returncode or 0, out.decode(), err.decode())
-        assert "Traceback" not in ran.err
-        assert ran.code == code, f"{words} ended with {ran.code}: {ran.out} {ran.err}"
-        return ran
-
-    async def workers(self) -> dict[str, Any]:
-        """The workers by name, as `get` tells them."""
-        answer = json.loads((await self.run("get", "workers", "-o", "json")).out)
-        return {item["name"]: item for item in answer["items"]}
-
-    async def until(self, name: str, **wanted: Any) -> dict[str, Any]:
-        """Waits until a worker is seen like this."""
-        end = monotonic() + 20
-        while True:
-            seen: dict[str, Any] = (await self.workers())[name]
-            if all(seen[key] == value for key, value in wanted.items()):
-                return seen
-            assert monotonic() < end, json.dumps(seen)
-
-
-async def started(
-    *words: str, env: dict[str, str], stderr: int = asyncio.subprocess.PIPE
-) -> asyncio.subprocess.Process:
-    """The command as a process."""
-    return await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "lockstep.cli.main", *words), env=env, stdout=asyncio.subprocess.PIPE, stderr=stderr
-    )
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module", name="site")
 async def _site(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Site]:
     folder = tmp_path_factory.mktemp("site")
-    names = [f"gpu-{number}" for number in range(1, 7)]
-    async with Kube() as kube, FakeSlurmrestd(names) as slurm:
-        for number in range(1, 7):
-            kube.worker(number)
-        (folder / "key").write_bytes(slurm.key)
-        (folder / "key").chmod(0o600)
-        settings = {
-            "clusters": [{"name": "main", "namespace": "slurm", "url": slurm.url, "key_file": str(folder / "key")}],
-            "kube": {"kubeconfig": kube.kubeconfig(folder, token="mine")},
-            "data_dir": str(folder / "data"),
-            "lease": {"enabled": False},
-            "health": {"port": 0},
-            "policy": {"node_conditions": ["DiskPressure"], "stale_after_s": 60},
-        }
-        (folder / "lockstep.yaml").write_text(json.dumps(settings))
-        kept = {k: v for k, v in os.environ.items() if not k.startswith(("LOCKSTEP_", "KUBE"))}
-        env = kept | {"LOCKSTEP_CONFIG": str(folder / "lockstep.yaml")}
-        site = Site(kube, slurm, env)
-        with (folder / "log").open("wb") as log:
-            services = await started("standalone", env=env, stderr=log.fileno())
-            try:
-                await site.until("gpu-1", phase="idle", protected=True, stale=[])
-                yield site
-            finally:
-                services.send_signal(signal.SIGTERM)
-                await services.communicate()
-        assert services.returncode == 0, (folder / "log").read_text()
-        assert not (folder / "data" / "nats.url").exists()
+    async with whole(folder) as site:
+        yield site
+    assert not (folder / "data" / "nats.url").exists()
 
 
 async def test_a_hold_is_placed_explained_waited_for_and_released(site: Site) -> None:

@@ -176,6 +176,13 @@ async def test_what_cannot_be_handled_becomes_a_dead_letter(
     assert "good" in reader.names
 
 
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server takes a reader for dead soon."""
+    monkeypatch.setattr("lockstep.bus.queue.ACK_MARGIN_S", 0.5)
+
+
+@pytest.mark.usefixtures("impatient")
 async def test_a_message_that_ends_its_reader_each_time_is_set_aside(connection: Connection) -> None:
     """The server counts the tries, so a crash of the process is one too."""
     await ask(connection, "bad")
@@ -187,7 +194,7 @@ async def test_a_message_that_ends_its_reader_each_time_is_set_aside(connection:
         reader = Reader(connection, within_s=0.5)
         reader.fails["bad"] = crash
         with pytest.raises(ExceptionGroup):
-            async with asyncio.timeout(10), reader.running():
+            async with asyncio.timeout(15), reader.running():
                 await asyncio.Event().wait()
     async with Reader(connection, within_s=0.5).running() as reader:
         await reader.until(lambda: reader.queue.buried)
@@ -198,7 +205,7 @@ async def test_a_message_that_ends_its_reader_each_time_is_set_aside(connection:
 
 
 async def test_what_a_reader_was_at_when_it_was_stopped_comes_to_the_next_one_at_once(connection: Connection) -> None:
-    """A change of leader costs no wait for the acknowledgement's deadline, which is a minute here."""
+    """A change of leader costs no wait for the acknowledgement's deadline, which is most of a minute here."""
     reader = Reader(connection, within_s=30)
     reader.fails["slow"] = hangs
     async with reader.running():
@@ -253,6 +260,7 @@ async def test_a_killed_server_and_a_deleted_consumer_or_stream_are_survived(
     assert reader.names == ["before", "after-kill", "no-consumer", "new-stream"]
 
 
+@pytest.mark.usefixtures("impatient")
 async def test_a_letter_is_kept_before_its_message_goes(connection: Connection) -> None:
     """While the stream of dead letters is not there, the message stays in the queue and is not lost."""
     await connection.call(f"STREAM.UPDATE.{DEAD.name}", await sealed(connection))

@@ -19,7 +19,7 @@ from nats.aio.msg import Msg
 from lockstep.base.backoff import backoff
 from lockstep.base.clock import from_epoch
 from lockstep.base.errors import Retry
-from lockstep.bus.connection import Connection
+from lockstep.bus.connection import API, Connection
 from lockstep.bus.streams import StreamState, is_loss, stream_state
 
 HEARTBEAT_S = 1.0
@@ -157,8 +157,8 @@ class OrderedReader:
                 yield inbox, notes
             finally:
                 if self._connection.client.is_connected:
-                    with suppress(Retry):
-                        await self._connection.call(f"CONSUMER.DELETE.{self._stream}.{name}", timeout_s=1.0)
+                    with suppress(nats.errors.Error, OSError):  # who may not delete it leaves it to end by itself
+                        await self._connection.client.publish(f"{API}.CONSUMER.DELETE.{self._stream}.{name}")
         finally:
             self._connection.listeners.remove(inbox.break_off)
             await inbox.close()

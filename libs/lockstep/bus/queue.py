@@ -29,8 +29,10 @@ AGAIN_S = (1.0, 5.0, 30.0, 120.0)
 """Before the second try, the third and so on: a restart of an API server is waited for, a bug not tried for ever."""
 WIDTH = 8
 """Messages that are handled at the same time."""
-HANDLE_WITHIN_S = 30.0
+HANDLE_WITHIN_S = 10.0
 """For one try."""
+ACK_MARGIN_S = 10.0
+"""Beside that, for a word to NATS; then the server takes the reader for dead, and the message comes again."""
 PULL_S = 10.0
 """So long one request for messages stands."""
 SILENCE_S = 3.0
@@ -124,7 +126,7 @@ class Queue:
         config = {
             "durable_name": self._reader,
             "ack_policy": "explicit",
-            "ack_wait": int(2 * self._within_s * _NS),
+            "ack_wait": int((self._within_s + ACK_MARGIN_S) * _NS),
             "max_deliver": -1,
             "max_ack_pending": MAX_PENDING,
             "filter_subjects": self._filters,

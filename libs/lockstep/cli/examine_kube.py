@@ -13,7 +13,7 @@ from lockstep.cli import checks
 from lockstep.cli.checks import Check, fail, ok, warn
 from lockstep.cli.connect import Reach
 from lockstep.cli.kube_only import WORKERS
-from lockstep.cli.rights import LEASE_RIGHTS, RIGHTS, Right
+from lockstep.cli.rights import LEASE_RIGHTS, REQUEST_RIGHTS, RIGHTS, Right
 from lockstep.cli.who import whoami
 from lockstep.contracts.hold import GROUP, VERSION
 from lockstep.contracts.policy import Protect
@@ -98,7 +98,8 @@ async def rights(reach: Reach, clusters: Sequence[ClusterSettings]) -> list[Chec
         return "" if allowed else f"{right}" + (f" in {namespace}" if namespace else "")
 
     found = []
-    for service, wanted in RIGHTS.items():
+    requests = {"drain, for requests,": REQUEST_RIGHTS} if reach.settings.requests.allow else {}
+    for service, wanted in (RIGHTS | requests).items():
         asked = [(r, space) for r in wanted for space in (spaces if r.namespaced else [""])]
         asked += [(r, reach.settings.lease_namespace) for r in LEASE_RIGHTS if lease.enabled]
         lacks = [text for text in await asyncio.gather(*(missing(r, space) for r, space in asked)) if text]

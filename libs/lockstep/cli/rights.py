@@ -40,5 +40,9 @@ RIGHTS: dict[str, list[Right]] = {
 }
 """For each service, beside its Lease."""
 
+REQUEST_RIGHTS = [Right(verb, "holds", GROUP) for verb in ("get", "list", "create", "delete", "delegate")]
+"""For the drain service beside those, where the settings let somebody ask over NATS. `delegate` is no verb of the API:
+the policy of Holds' owners asks for it of whoever makes a Hold for somebody else."""
+
 LEASE_RIGHTS = [Right(verb, "leases", LEASES) for verb in ("get", "create", "update")]
 """For every service, in the namespace of the Leases."""

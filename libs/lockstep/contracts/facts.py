@@ -154,9 +154,10 @@ class KubeHold(ObjectFact, frozen=True, kw_only=True, omit_defaults=True, tag="k
     generation: int = 0
     created_at: Aware | None = None
     owner: str = ""
-    """Who created it, as the API server said it."""
+    """Who created it, as the API server said it; `nats:<user>` when it stands for a request."""
     request: str = ""
-    """The request because of which it was created, as its annotation says."""
+    """The id of the request that it stands for, and in `requested_by` the NATS user that asked."""
+    requested_by: str = ""
     deleting_since: Aware | None = None
     spec: HoldSpec | None = None
     fault: str = ""

@@ -7,7 +7,7 @@ import msgspec
 from lockstep.contracts.hold import HoldSpec
 
 RequestId = Annotated[str, msgspec.Meta(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]*$")]
-"""Chosen by whoever asks; the same id twice is one request."""
+"""Chosen by whoever asks; the same id of the same user, cluster and verb is one request."""
 ObjectName = Annotated[str, msgspec.Meta(max_length=253, pattern=r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$")]
 """The name of a Kubernetes object, or empty."""
 Why = Annotated[str, msgspec.Meta(max_length=200)]
@@ -33,7 +33,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag
 class HoldRequest(Request, frozen=True, kw_only=True, omit_defaults=True, tag="hold.v1"):
     """Keep workers out of service: a Hold resource is made, as `kubectl create` of one would.
 
-    Answered by `request.accepted`, then `request.progressed`, and `request.done` with outcome `drained` or `overdue`.
+    Answered by `request.accepted`, then `request.progressed`, and `request.done` with outcome `drained`, `overdue`, or
+    `cancelled` when the Hold ended before that.
     """
 
     spec: HoldSpec

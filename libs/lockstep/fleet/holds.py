@@ -6,7 +6,7 @@ from functools import lru_cache
 
 from lockstep.base.text import one_line
 from lockstep.contracts.facts import HoldView, KubeHold, KubeNode, SlurmNode
-from lockstep.contracts.hold import MAX_REASON, AtDeadline, DrainPolicy, HoldClass, WorkerSelector, seconds_of
+from lockstep.contracts.hold import MAX_REASON, AtDeadline, DrainPolicy, HoldClass, HoldSpec, WorkerSelector, seconds_of
 from lockstep.contracts.policy import Policy
 from lockstep.fleet import signals
 from lockstep.fleet.worker import Worker
@@ -86,10 +86,13 @@ def selects(wanted: WorkerSelector, worker: Worker) -> bool:
 
 def faults(hold: KubeHold) -> list[str]:
     """What makes a Hold unusable, each naming the field, the value and what is allowed. Empty: it is good."""
-    if hold.spec is None:
-        return [hold.fault or "spec: cannot be read"]
+    return [hold.fault or "spec: cannot be read"] if hold.spec is None else faults_of(hold.spec)
+
+
+def faults_of(spec: HoldSpec) -> list[str]:
+    """The same of what somebody wants a Hold to be."""
     found = []
-    wanted = hold.spec.workers
+    wanted = spec.workers
     given = [f for f in wanted.__struct_fields__ if getattr(wanted, f) is not None]
     if len(given) != 1:
         found.append(f"spec.workers: {', '.join(given) or 'nothing'} given; want exactly one selector")
@@ -99,11 +102,11 @@ def faults(hold: KubeHold) -> list[str]:
         found.append(f"spec.workers.{given[0]}: is empty and would select all or nothing; name the workers")
     if wanted.hostlist is not None and (fault := _fault_of(wanted.hostlist)):
         found.append(f"spec.workers.hostlist: {fault}")
-    if hold.spec.drain.deadline is not None and (fault := _fault_of_deadline(hold.spec.drain.deadline)):
+    if spec.drain.deadline is not None and (fault := _fault_of_deadline(spec.drain.deadline)):
         found.append(f"spec.drain.deadline: {fault}")
-    if not one_line(hold.spec.reason, limit=MAX_REASON):
+    if not one_line(spec.reason, limit=MAX_REASON):
         found.append("spec.reason: is empty; say why, in at most 200 characters")
-    if hold.spec.hold_class is HoldClass.SLURM:
+    if spec.hold_class is HoldClass.SLURM:
         found.append("spec.class: slurm is for what stands in Slurm itself; use manual")
     return found
 

@@ -185,12 +185,14 @@ class KubeClient:
         await self._http.request("POST", path, query=_MANAGER, body=body)
         return True
 
-    async def create_hold(self, namespace: str, name: str, spec: HoldSpec) -> Hold:
+    async def create_hold(
+        self, namespace: str, name: str, spec: HoldSpec, *, annotations: Mapping[str, str] | None = None
+    ) -> Hold:
         """See `port.KubeApi`."""
         body = {
             "apiVersion": f"{GROUP}/{VERSION}",
             "kind": "Hold",
-            "metadata": {"name": name, "namespace": namespace},
+            "metadata": {"name": name, "namespace": namespace, "annotations": dict(annotations or {})},
             "spec": msgspec.to_builtins(spec),
         }
         return HOLDS.one(await self._http.request("POST", HOLDS.path(namespace), query=_MANAGER, body=body))

@@ -28,9 +28,10 @@ IGNORE_CONDITIONS = "lockstep.sh/ignore-conditions"
 """Node annotation: comma separated conditions, taints or labels of the node that count as no hold."""
 OWNER = "lockstep.sh/owner"
 """Hold annotation: who created it. Written by the API server's admission policy."""
-
 REQUEST = "lockstep.sh/request"
-"""Hold annotation: the id of the request because of which it was created."""
+"""Hold annotation: the id of the request that it stands for. The policy lets only those set it who may `delegate`."""
+REQUESTED_BY = "lockstep.sh/requested-by"
+"""Hold annotation: the NATS user that asked for it, who is its owner then. Set by the same."""
 
 FIELD_MANAGER = "lockstep"
 """Our name in `managedFields` and in Events."""

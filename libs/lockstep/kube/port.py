@@ -155,7 +155,9 @@ class KubeApi(LeaseApi, Protocol):
         Two budgets over one pod make the eviction API answer 500, so there is never a second.
         """
 
-    async def create_hold(self, namespace: str, name: str, spec: HoldSpec) -> Hold:
+    async def create_hold(
+        self, namespace: str, name: str, spec: HoldSpec, *, annotations: Mapping[str, str] | None = None
+    ) -> Hold:
         """Create a Hold.
 
         Raises:

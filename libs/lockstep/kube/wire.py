@@ -207,8 +207,23 @@ class Hold(_Wire, frozen=True):
     fault: str = ""
 
     @property
+    def request(self) -> str:
+        """The id of the request that it stands for; empty for one that was made on Kubernetes."""
+        return one_line(self.metadata.annotations.get(keys.REQUEST, ""), limit=128)
+
+    @property
+    def requested_by(self) -> str:
+        """The NATS user that asked for it, or empty."""
+        return one_line(self.metadata.annotations.get(keys.REQUESTED_BY, ""), limit=120)
+
+    @property
     def owner(self) -> str:
-        """Who created it, as the API server said it; without the admission policy the client that wrote the spec."""
+        """Whose it is: `nats:` and the user that asked for it by a request, else who created it on Kubernetes.
+
+        That is what the API server said; without the admission policy it is the client that wrote the spec.
+        """
+        if by := self.requested_by:
+            return f"nats:{by}"
         said = self.metadata.annotations.get(keys.OWNER, "")
         if not said:
             writers = [f for f in self.metadata.managed_fields if f.fields.spec]

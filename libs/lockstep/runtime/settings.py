@@ -160,6 +160,44 @@ class LeaseSettings(Part, frozen=True, kw_only=True):
     """So long after its last renewal another replica takes over."""
 
 
+VERBS = ("hold", "release", "cancel-drain")
+"""What may be asked for by a request."""
+ALL = "*"
+
+
+class RequestRight(Part, frozen=True, kw_only=True):
+    """What one NATS user may ask for."""
+
+    user: Annotated[str, Meta(min_length=1, max_length=120)]
+    """As NATS knows it: it stands in the subject, under which the NATS server lets only this user publish."""
+    verbs: Annotated[list[str], Meta(min_length=1)]
+    """Of `hold`, `release`, `cancel-drain`."""
+    clusters: Annotated[list[str], Meta(min_length=1)]
+    """Their names, or `*` alone for all, also those to come."""
+    override: bool = False
+    """May end other people's Holds by `release`; each such end is recorded as `hold.overridden`."""
+
+    def faults(self) -> list[str]:
+        """What no single field can tell."""
+        found = [f"verbs: {verb!r}: want one of {', '.join(VERBS)}" for verb in self.verbs if verb not in VERBS]
+        if any(c in self.user for c in "*>") or self.user != self.user.strip() or not self.user.isprintable():
+            found.append(f"user: {self.user!r}: want the name of one user, without * or > or spaces around it")
+        if ALL in self.clusters and len(self.clusters) > 1:
+            found.append(f"clusters: {', '.join(self.clusters)}: want either * alone or names")
+        if self.override and "release" not in self.verbs:
+            found.append("override: is for the verb release, which verbs does not have")
+        return found
+
+
+class RequestSettings(Part, frozen=True, kw_only=True):
+    """Requests over NATS: who may ask for what."""
+
+    allow: list[RequestRight] = []
+    """Rights add up. Empty: nobody may ask for anything."""
+    max_in_work: Annotated[int, Meta(ge=1, le=10_000)] = 200
+    """Requests for a hold that are accepted and not done, at most; more are refused."""
+
+
 class Settings(Part, frozen=True, kw_only=True):
     """Everything that can be set."""
 
@@ -175,13 +213,19 @@ class Settings(Part, frozen=True, kw_only=True):
     tracing: TracingSettings = TracingSettings()
     log: LogSettings = LogSettings()
     lease: LeaseSettings = LeaseSettings()
+    requests: RequestSettings = RequestSettings()
     data_dir: str = "~/.local/state/lockstep"
     """Where the NATS server of our own keeps its data."""
 
     def faults(self) -> list[str]:
         """What no single field can tell."""
         names = [cluster.name for cluster in self.clusters]
-        return [f"clusters: two are called {name!r}" for name in sorted(set(names)) if names.count(name) > 1]
+        found = [f"clusters: two are called {name!r}" for name in sorted(set(names)) if names.count(name) > 1]
+        for i, right in enumerate(self.requests.allow):
+            known = f"want * or one of {', '.join(names)}"
+            strange = [c for c in right.clusters if c not in {ALL, *names}]
+            found += [f"requests.allow[{i}].clusters: {name!r} is no cluster; {known}" for name in strange]
+        return found
 
     @property
     def data_path(self) -> Path:

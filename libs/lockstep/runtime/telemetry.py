@@ -16,11 +16,11 @@ from lockstep.runtime.settings import LogSettings, Settings
 
 KEYS = frozenset(
     {
-        "actions", "after_s", "attempt", "because", "cause_id", "cluster", "code", "count", "depth", "epoch",
-        "error", "event", "event_id", "field", "hold", "job", "kind", "level", "name", "namespace", "node", "of",
-        "parser", "path", "pid", "pod", "reason", "restarts", "service", "source", "stream", "subject", "task",
-        "timestamp", "took_ms", "trace_id", "type", "url", "verdict", "version", "was", "worker", "workers", "write",
-        "happened",
+        "actions", "after_s", "attempt", "because", "cause_id", "cluster", "code", "count", "depth", "epoch", "error",
+        "event", "event_id", "field", "happened", "hold", "job", "kind", "level", "name", "namespace", "node", "of",
+        "parser", "path", "pid", "pod", "reason", "request", "restarts", "service", "source", "stream", "subject",
+        "task", "timestamp", "took_ms", "trace_id", "type", "url", "user", "verdict", "version", "was", "worker",
+        "workers", "write",
     }
 )  # fmt: skip
 """The keys of log lines. A test rejects others, so that one thing has one name everywhere."""

@@ -10,6 +10,7 @@ from lockstep.contracts.facts import worker_key
 from lockstep.contracts.subjects import fact_subject
 from lockstep.drain.handlers import Drains, Statuses
 from lockstep.drain.model import Decision
+from lockstep.drain.requests import Requests
 from lockstep.drain.status import refusal
 from lockstep.drain.traces import begun_in, step
 from lockstep.kube.errors import KubeError
@@ -57,6 +58,7 @@ class DrainTasks:
             tasks.create_task(self._tick())
             tasks.create_task(self._work())
             tasks.create_task(self._show())
+            tasks.create_task(Requests(self._ports).run())
 
     def show(self) -> None:
         """How much waits, for the metrics."""

@@ -43,7 +43,6 @@ SLURMD = "slurmd"
 
 
 READY = "Ready"
-MAX_REQUEST = 128
 
 
 class News(NamedTuple):
@@ -139,7 +138,8 @@ def hold_fact(hold: Hold, clusters: Sequence[str]) -> KubeHold:
         generation=meta.generation,
         created_at=meta.creation_timestamp,
         owner=hold.owner,
-        request=one_line(meta.annotations.get(keys.REQUEST, ""), limit=MAX_REQUEST),
+        request=hold.request,
+        requested_by=hold.requested_by,
         deleting_since=meta.deletion_timestamp,
         spec=None if fault else spec,
         fault=fault,

@@ -70,6 +70,8 @@ class RequestRefused(RequestEvent, frozen=True, kw_only=True, omit_defaults=True
     """A request is not carried out. `fault` names the field or the right, the value and what is allowed."""
 
     fault: str
+    code: str = ""
+    """What kind of fault: `invalid`, `denied`, `not-found`, `busy`, or `failed` (tried, and set aside)."""
 
 
 class RequestProgressed(RequestEvent, frozen=True, kw_only=True, omit_defaults=True, tag="request.progressed.v1"):
@@ -81,7 +83,11 @@ class RequestProgressed(RequestEvent, frozen=True, kw_only=True, omit_defaults=T
 
 
 class RequestDone(RequestEvent, frozen=True, kw_only=True, omit_defaults=True, tag="request.done.v1"):
-    """The request's outcome: `drained`, `released`, `cancelled`, or `overdue` when the deadline came first."""
+    """The request's outcome.
+
+    Of a hold: `drained`, `overdue` when the deadline came first, or `cancelled` when the Hold ended first. Of a
+    release: `released`. Of a cancel-drain: `cancelled`.
+    """
 
     outcome: str
     selected: int = 0
