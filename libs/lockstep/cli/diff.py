@@ -56,7 +56,8 @@ async def run(args: Namespace) -> int:
         choose.clusters(fleet, args.cluster)
         begins = known_since(state)
         if begins is None or begins >= until:
-            raise Stop(Exit.NO, f"nothing is known of then: the events begin at {begins or 'no time'}")
+            known = f"the events begin at {begins:%Y-%m-%d %H:%M:%SZ}" if begins else "NATS has no events any more"
+            raise Stop(Exit.NO, f"T2 {choose.quoted(args.now)}: nothing is known of then, {known}")
         start = max(then, begins)
         changes = await _read(connection, Changes(start, until, on_node(fleet)), fleet, args.cluster, out)
     items = sorted(changes.workers(args.cluster), key=lambda c: (c.cluster, natural(c.name)))
@@ -112,7 +113,7 @@ async def _read(connection: Connection, changes: Changes, fleet: Fleet, cluster:
     for _, of, text in old_sources(fleet):
         out.note(f"Old: {text}" + ("" if of == SITE else f" ({of})"))
     for (source, of), health in fleet.table.sources.items():
-        if health.failing_since is not None and cluster in {None, of}:
+        if health.failing_since is not None and (of == SITE or cluster in {None, of}):
             changes.failing(source, of, health.failing_since)
     subjects = Wanted(tags=TAGS, cluster=cluster).subjects()
     async with aclosing(events_of(connection, subjects, Start(at=changes.start), out)) as items:  # type: ignore[type-var]

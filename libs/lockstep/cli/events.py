@@ -17,7 +17,7 @@ from lockstep.cli.connect import Reach
 from lockstep.cli.exits import Exit
 from lockstep.cli.filters import Wanted, block_of, tags_of, workers_of
 from lockstep.cli.happened import line
-from lockstep.cli.history import events_of, opened
+from lockstep.cli.history import events_of, opened, say_beginning
 from lockstep.cli.moments import between
 from lockstep.cli.output import Out
 from lockstep.cli.sources import facts_of, fleet_of
@@ -34,7 +34,9 @@ async def run(args: Namespace) -> int:
         raise BadInput([f"--until {choose.quoted(args.until)}: not with --follow, which has no end"])
     wanted = wanted_of(args)
     async with Reach.of(args) as reach:
-        connection, _ = await opened(reach)
+        connection, state = await opened(reach)
+        if since is not None and state.first > 1:
+            say_beginning(out, since, state)
         if args.block is not None:
             wanted = await _with_block(wanted, args.block, reach)
         start = start_of(since, until, at, follow=args.follow)

@@ -30,8 +30,16 @@ async def opened(reach: Reach) -> tuple[Connection, StreamState]:
 
 
 def known_since(state: StreamState) -> datetime | None:
-    """From when on the stream has every event; None while it has none and never had."""
+    """From when on the stream has every event; None when it has none any more."""
     return state.created_at if state.first <= 1 else state.first_at
+
+
+def say_beginning(out: Out, since: datetime, state: StreamState) -> None:
+    """Tells beside the result when the events do not reach back to what was asked for."""
+    begins = known_since(state)
+    if begins is None or since < begins:
+        where = f"begin at {begins:%Y-%m-%d %H:%M:%SZ}" if begins else "of then are no longer kept"
+        out.note(f"The events {where}; nothing before is known.")
 
 
 async def events_of(

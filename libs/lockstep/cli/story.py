@@ -1,10 +1,8 @@
 """`lockstep story WORKER`: one worker's life, from the events that NATS still has."""
 
-import asyncio
 from argparse import Namespace
 from collections import deque
-from collections.abc import AsyncIterator, Callable
-from contextlib import aclosing, suppress
+from collections.abc import Callable
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -17,39 +15,25 @@ from lockstep.base.text import one_line
 from lockstep.bus.connection import Connection
 from lockstep.bus.envelope import Unknown
 from lockstep.bus.events import EventSeen
-from lockstep.bus.ordered import CaughtUp, Start
+from lockstep.bus.ordered import Start
 from lockstep.cli import choose
 from lockstep.cli.cast import Cast
 from lockstep.cli.connect import Reach
 from lockstep.cli.exits import Exit, Stop
-from lockstep.cli.history import events_of, known_since, opened
+from lockstep.cli.history import events_of, opened, say_beginning
 from lockstep.cli.moments import between
 from lockstep.cli.output import Out
 from lockstep.cli.sources import facts_of, fleet_of
 from lockstep.cli.story_page import MAX_LINES, Heading, page
+from lockstep.cli.story_read import Reading, Show, tell
 from lockstep.cli.story_text import lines_of
 from lockstep.cli.telling import Line, Teller
 from lockstep.cli.view import Fleet
 from lockstep.contracts.common import WorkerKey
-from lockstep.contracts.subjects import ROOT, name_of, token
+from lockstep.contracts.events import WorkerEvent
+from lockstep.contracts.subjects import ROOT, token
 from lockstep.fleet.pairing import pair
 from lockstep.runtime.telemetry import trace_link
-
-QUIET_S = 0.3
-"""With --follow: so long nothing comes before what came is told together, causes first."""
-MAX_WAIT_S = 2.0
-
-Show = Callable[[list[Line]], None]
-
-
-class Reading(msgspec.Struct, kw_only=True):
-    """What is read of the stream, and for whom."""
-
-    connection: Connection
-    cast: Cast
-    start: Start
-    until: datetime | None
-    out: Out
 
 
 async def run(args: Namespace) -> int:
@@ -60,19 +44,17 @@ async def run(args: Namespace) -> int:
     async with Reach.of(args) as reach:
         connection, state = await opened(reach)
         fleet = fleet_of(await facts_of(reach), reach.settings)
-        cast = await _cast(connection, fleet, args, out)
-        reading = Reading(
-            connection=connection, cast=cast, start=Start(at=since) if since else Start(), until=until, out=out
-        )
-        begins = known_since(state)
-        if since is not None and begins is not None and since < begins:
-            out.note(f"The events begin at {begins:%Y-%m-%d %H:%M:%SZ}; what was before is no longer kept.")
+        start = Start(at=since) if since else Start()
+        cast = await _cast(connection, fleet, args, start, out)
+        reading = Reading(connection=connection, cast=cast, start=start, until=until, out=out)
+        if since is not None:
+            say_beginning(out, since, state)
         teller, link = Teller(), partial(trace_link, reach.settings)
         if args.html:
             await _write_page(args.html, reading, teller, link)
             return Exit.OK
         shown = _json(out, link) if args.output == "json" else partial(_text, out, link, [None])
-        await _tell(reading, teller, shown, follow=args.follow)
+        await tell(reading, teller, shown, follow=args.follow)
         if not teller.told:
             out.note("No events of it are kept from then.")
         elif args.output == "text" and (summary := teller.summary()):
@@ -96,11 +78,11 @@ def _check(args: Namespace) -> None:
         raise BadInput(faults)
 
 
-async def _cast(connection: Connection, fleet: Fleet, args: Namespace, out: Out) -> Cast:
+async def _cast(connection: Connection, fleet: Fleet, args: Namespace, start: Start, out: Out) -> Cast:
     """Who plays a part, as a first reading of the worker's own events tells."""
     key, node = await _key(connection, fleet, args, out)
     cast = Cast(key, node)
-    async for item in events_of(connection, [cast.own], Start(), out):
+    async for item in events_of(connection, [cast.own], start, out):
         if isinstance(item, EventSeen):
             cast.learn(item.event)
     return cast
@@ -118,8 +100,8 @@ async def _key(connection: Connection, fleet: Fleet, args: Namespace, out: Out) 
         scope = token(cluster) if cluster else "*"
         found: set[str] = set()
         async for item in events_of(connection, [f"{ROOT}.event.*.*.*.{scope}.{token(name)}"], Start(), out):
-            if isinstance(item, EventSeen) and not isinstance(item.event, Unknown) and hasattr(item.event, "worker"):
-                found.add(name_of(item.subject.split(".")[-2]))
+            if isinstance(item, EventSeen) and isinstance(item.event, WorkerEvent):
+                found.add(item.event.worker.cluster)
         if not found:
             raise
         if len(found) > 1:
@@ -131,78 +113,6 @@ async def _key(connection: Connection, fleet: Fleet, args: Namespace, out: Out) 
         gone = "" if cluster in known else f", and cluster {cluster} neither"
         out.note(f"{cluster}/{name} is not known any more{gone}; this is what its events tell.")
         return (cluster, name), ""
-
-
-async def _tell(reading: Reading, teller: Teller, show: Show, *, follow: bool) -> None:
-    """Shows the story scene by scene; with `follow` then what happens, as soon as nothing more comes with it."""
-    if not follow:
-        async with aclosing(_seen(reading, follow=False)) as items:  # type: ignore[type-var]
-            async for item in items:
-                if isinstance(item, EventSeen):
-                    show(teller.add(item))
-        show(teller.flush())
-        return
-    arrived = asyncio.Event()
-
-    async def read() -> None:
-        live = False
-        async with aclosing(_seen(reading, follow=True)) as items:  # type: ignore[type-var]
-            async for item in items:
-                if isinstance(item, EventSeen):
-                    show(teller.add(item))
-                else:
-                    live = True
-                if live:
-                    arrived.set()
-
-    async with asyncio.TaskGroup() as group:
-        group.create_task(read())
-        while True:
-            await arrived.wait()
-            await _quiet(arrived)
-            show(teller.flush())
-
-
-async def _quiet(arrived: asyncio.Event) -> None:
-    """Waits until nothing comes for a moment, but not for ever."""
-    for _ in range(int(MAX_WAIT_S / QUIET_S)):
-        arrived.clear()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(QUIET_S):
-                await arrived.wait()
-        if not arrived.is_set():
-            return
-    arrived.clear()
-
-
-async def _seen(reading: Reading, *, follow: bool) -> AsyncIterator[EventSeen | CaughtUp]:
-    """The events of the story. Whoever first appears while it is followed is read of from then on, and looked up."""
-    cast, start, live = reading.cast, reading.start, False
-    while True:
-        subjects = cast.subjects()
-        items = events_of(reading.connection, subjects, start, reading.out, until=reading.until, follow=follow)
-        async with aclosing(items) as seen:  # type: ignore[type-var]
-            async for item in seen:
-                if isinstance(item, CaughtUp):
-                    live = True
-                    yield item
-                    continue
-                if live and cast.learn(item.event):
-                    async for earlier in _earlier(reading, sorted(set(cast.subjects()) - set(subjects)), item.sequence):
-                        yield earlier
-                    start = Start(sequence=item.sequence + 1)
-                if cast.has(item):
-                    yield item
-                if start.sequence == item.sequence + 1:
-                    break
-            else:
-                return
-
-
-async def _earlier(reading: Reading, subjects: list[str], before: int) -> AsyncIterator[EventSeen]:
-    async for item in events_of(reading.connection, subjects, reading.start, reading.out):
-        if isinstance(item, EventSeen) and item.sequence < before and reading.cast.has(item):
-            yield item
 
 
 def _text(out: Out, link: Callable[[str], str], last: list[datetime | None], lines: list[Line]) -> None:
@@ -249,7 +159,7 @@ async def _write_page(file: str, reading: Reading, teller: Teller, link: Callabl
         kept.extend(lines)
         told += sum(len(line.all) for line in lines)
 
-    await _tell(reading, teller, keep, follow=False)
+    await tell(reading, teller, keep, follow=False)
     heading = Heading(
         worker="/".join(reading.cast.key),
         since=reading.start.at,

@@ -15,7 +15,7 @@ from lockstep.contracts.facts import HoldView
 MAX_HOLDS = 12
 """Rows of holds; the newest are drawn."""
 MAX_STRETCHES = 4000
-"""Of one row; the newest are drawn."""
+"""So many of one row are drawn at least, the newest."""
 WIDTH, LEFT, ROW, BAR = 960, 150, 26, 16
 _STEPS_S = (1, 5, 15, 60, 300, 900, 3600, 3 * 3600, 6 * 3600, 12 * 3600, 86400, 2 * 86400, 7 * 86400)
 
@@ -38,7 +38,9 @@ class Row(msgspec.Struct):
     def begin(self, what: str, at: datetime, note: str = "") -> None:
         """Something else begins, and ends what was."""
         self.end(at)
-        self.stretches = [*self.stretches[-MAX_STRETCHES + 1 :], Stretch(what, at, None, note)]
+        self.stretches.append(Stretch(what, at, None, note))
+        if len(self.stretches) > 2 * MAX_STRETCHES:
+            del self.stretches[:MAX_STRETCHES]
 
     def end(self, at: datetime) -> None:
         """What is, ends."""
@@ -48,7 +50,7 @@ class Row(msgspec.Struct):
 
 def rows_of(events: Iterable[e.Event | Unknown], since: datetime) -> list[Row]:  # noqa: PLR0912  one case an event
     """The rows of a chart that begins at `since`: Slurm, the drain, the pod, each hold, and what could not be read."""
-    slurm, drain, pod = Row("Slurm", []), Row("Drain", []), Row("Pod", [])
+    slurm, drain, pod = Row("Slurm"), Row("Drain"), Row("Pod")
     holds: dict[str, Row] = {}
     sources: dict[tuple[str, str], Row] = {}
     for event in events:
@@ -73,9 +75,9 @@ def rows_of(events: Iterable[e.Event | Unknown], since: datetime) -> list[Row]: 
                 row.end(event.at)
             case e.SourceLost():
                 title = f"{event.source} lost"
-                sources.setdefault((event.source, event.of), Row(title, [])).begin("lost", event.at, event.error)
+                sources.setdefault((event.source, event.of), Row(title)).begin("lost", event.at, event.error)
             case e.SourceBack():
-                row = sources.setdefault((event.source, event.of), Row(f"{event.source} lost", []))
+                row = sources.setdefault((event.source, event.of), Row(f"{event.source} lost"))
                 if not row.stretches and event.lost_for_s:
                     row.begin("lost", max(since, event.at - timedelta(seconds=event.lost_for_s)))
                 row.end(event.at)
@@ -87,7 +89,7 @@ def rows_of(events: Iterable[e.Event | Unknown], since: datetime) -> list[Row]: 
 
 def hold_row(rows: dict[str, Row], hold: HoldView) -> Row:
     """The row of a hold."""
-    return rows.setdefault(hold.id, Row(hold.id, []))
+    return rows.setdefault(hold.id, Row(hold.id))
 
 
 def _note(hold: HoldView) -> str:
