@@ -149,9 +149,15 @@ def manifest(name: str, spec: Object, **annotations: str) -> str:
     return json.dumps({"apiVersion": "lockstep.sh/v1alpha1", "kind": "Hold", "metadata": meta, "spec": spec})
 
 
-async def kubectl(plane: ControlPlane, *arguments: str, user: str = "ana@example.com", manifest: str = "") -> str:
+async def kubectl(
+    plane: ControlPlane,
+    *arguments: str,
+    user: str = "ana@example.com",
+    manifest: str = "",
+    group: str = "system:masters",
+) -> str:
     """Run kubectl as a person; what it printed, or why it failed."""
-    asked = (*arguments, f"--as={user}", "--as-group=system:masters")
+    asked = (*arguments, f"--as={user}", f"--as-group={group}")
     try:
         return await asyncio.to_thread(plane.kube.kubectl, *asked, input=manifest or None)
     except RuntimeError as e:
@@ -246,6 +252,43 @@ async def test_nobody_can_claim_to_be_another(plane: ControlPlane, site: Site) -
     await kubectl(plane, "-n", "slurm", "delete", "hold", site.mark)
     assert "created" in await kubectl(plane, "create", "-f", "-", manifest=forged, user="eve@example.com")
     assert await owner() == "eve@example.com"
+
+
+def role(group: str, *verbs: str) -> list[Object]:
+    """The right of a group to do this with Holds."""
+    rbac, meta = "rbac.authorization.k8s.io", {"name": f"exam-{group}"}
+    rules = [{"apiGroups": ["lockstep.sh"], "resources": ["holds"], "verbs": list(verbs)}]
+    subject = {"apiGroup": rbac, "kind": "Group", "name": group}
+    ref = {"apiGroup": rbac, "kind": "ClusterRole", "name": meta["name"]}
+    binding = {"apiVersion": f"{rbac}/v1", "kind": "ClusterRoleBinding", "metadata": meta}
+    return [
+        {"apiVersion": f"{rbac}/v1", "kind": "ClusterRole", "metadata": meta, "rules": rules},
+        binding | {"roleRef": ref, "subjects": [subject]},
+    ]
+
+
+async def test_only_who_may_delegate_says_for_whom_a_hold_was_made(plane: ControlPlane, site: Site) -> None:
+    """The drain service makes Holds for those who ask over NATS; nobody else can claim one, or take one over."""
+    verbs = ("get", "create", "update", "patch", "delete")
+    for rule in [*role("people", *verbs), *role("services", *verbs, "delegate")]:
+        await asyncio.to_thread(plane.kube.apply, rule)
+    asked = manifest(site.mark, GOOD, **{keys.REQUESTED_BY: "ops", keys.REQUEST: "r-1"})
+    hold = ("-n", "slurm", "annotate", "hold", site.mark, "--overwrite")
+
+    refused = await kubectl(plane, "create", "-f", "-", manifest=asked, group="people")
+    assert "ana@example.com may not delegate holds in slurm, and cannot set or change them" in refused
+    assert "created" in await kubectl(plane, "create", "-f", "-", manifest=asked, user="drain", group="services")
+    made = await site.kube.get_hold("slurm", site.mark)
+    assert made is not None
+    assert (made.owner, made.requested_by, made.request) == ("nats:ops", "ops", "r-1")
+    assert made.metadata.annotations[keys.OWNER] == "drain"
+    for change in (f"{keys.REQUESTED_BY}=ana", f"{keys.REQUESTED_BY}-", f"{keys.REQUEST}=r-2"):
+        assert "cannot set or change them" in await kubectl(plane, *hold, change, group="people")
+    assert "annotated" in await kubectl(plane, *hold, "note=x", group="people")
+    assert "annotated" in await kubectl(plane, *hold, f"{keys.REQUEST}=r-2", user="drain", group="services")
+    await kubectl(plane, "-n", "slurm", "delete", "hold", site.mark, group="people")
+    assert "created" in await kubectl(plane, "create", "-f", "-", manifest=manifest(site.mark, GOOD), group="people")
+    assert "cannot set or change them" in await kubectl(plane, *hold, f"{keys.REQUESTED_BY}=bob", group="people")
 
 
 async def test_a_real_compaction_is_met_with_a_list(plane: ControlPlane, site: Site) -> None:
