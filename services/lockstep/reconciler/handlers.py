@@ -84,6 +84,8 @@ class Reconciler:
         """Runs of jobs that were asked to end."""
         self._refused: set[tuple[str, int, datetime | None]] = set()
         """Runs that Slurm would not end; asked again with the next sweep."""
+        self._said: set[tuple[str, int, datetime | None]] = set()
+        """Of these it was told that Slurm would not end them; once is enough, however often it is asked."""
         self._broken: dict[WorkerKey, dict[str, int]] = {}
         """The rules that are broken, and at how many sweeps in a row."""
         self._turns = Turns(SIDE_BY_SIDE)
@@ -197,6 +199,7 @@ class Reconciler:
         self._refused.clear()
         running = {(job.cluster, job.job_id, job.start) for jobs in self._table.jobs.values() for job in jobs.values()}
         self._ended &= running
+        self._said &= running
 
     def _check_lease(self) -> None:
         if not self._may_act():
@@ -219,11 +222,16 @@ class Reconciler:
     def _remember(self, worker: Worker, action: WorkerAction, done: Done) -> None:
         if done.wrote is not None:
             self._table.apply(done.wrote)
+        events = done.events
         if isinstance(action, EndJob):
-            (self._refused if done.refused else self._ended).add((worker.cluster, action.job_id, action.start))
+            run = (worker.cluster, action.job_id, action.start)
+            (self._refused if done.refused else self._ended).add(run)
+            if done.refused:
+                events = [] if run in self._said else events
+                self._said.add(run)
         if isinstance(action, Protect | Unprotect | ShowState):
             self._answered[_slot(action)] = (_wanted(action), worker.pod.revision if worker.pod else "")
-        self._tell(done.wrote, done.events)
+        self._tell(done.wrote, events)
 
     def _is_answered(self, worker: Worker, action: WorkerAction) -> bool:
         if isinstance(action, EndJob):
