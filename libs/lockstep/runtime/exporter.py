@@ -10,7 +10,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, Spa
 from lockstep.runtime.telemetry import Outage
 
 QUEUE = 16_384
-"""Spans that wait to be sent, some 40 MB at most; the oldest are dropped first."""
+"""Spans that wait to be sent, 70 MB at most; the oldest are dropped first."""
 EVERY_MS = 1_000
 SEND_WITHIN_S = 5.0
 
