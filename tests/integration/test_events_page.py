@@ -4,8 +4,6 @@ import asyncio
 import json
 import os
 import re
-import shutil
-import socket
 import sys
 from collections.abc import AsyncIterator, Iterable
 from contextlib import aclosing, asynccontextmanager, suppress
@@ -20,7 +18,7 @@ from nats.js.api import ConsumerConfig, DeliverPolicy
 from lockstep.bus.connection import connect
 from lockstep.bus.events import EventSeen, subscribe_events
 from lockstep.bus.ordered import CaughtUp
-from lockstep.bus.streams import ensure
+from tests.fakes.nats import NatsWithUsers, connected, nats_with_users
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs/events.md").read_text("utf-8")
@@ -28,63 +26,26 @@ EXAMPLES = {p.stem: json.loads(p.read_text("utf-8")) for p in sorted((ROOT / "pr
 ROWS = PAGE.split("| You want |")[1]
 FILTERS = dict(re.findall(r"^\| ([^|]+) \| `(lockstep\.(?:event|fact)\.[^`]+)`", ROWS, re.MULTILINE))
 EVENTS = {name: example for name, example in EXAMPLES.items() if name.startswith("event.")}
-PASSWORD = "of-a-test"
-
-
-@pytest.fixture(scope="module")
-def port() -> int:
-    """A free one."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @pytest.fixture
-async def url(tmp_path: Path, port: int) -> AsyncIterator[str]:
-    """A server with the users of the page, the streams, and all examples in them."""
-    (users,) = re.findall(r"^authorization \{\n.*?^\}\n", PAGE, re.MULTILINE | re.DOTALL)
-    config = tmp_path / "nats.conf"
-    config.write_text(f"listen: 127.0.0.1:{port}\njetstream {{store_dir: {tmp_path}}}\n{users}", "utf-8")
-    names = {f"{user}_PASSWORD": PASSWORD for user in ("LOCKSTEP", "DASHBOARD", "OPS")}
-    binary = shutil.which("nats-server", path=f"{ROOT / '.venv/bin'}:{os.environ['PATH']}")
-    assert binary is not None
-    process = await asyncio.create_subprocess_exec(
-        binary, "-c", str(config), env={**os.environ, **names}, stderr=asyncio.subprocess.DEVNULL
-    )
-    try:
-        await filled(f"nats://127.0.0.1:{port}", tmp_path)
-        yield f"nats://127.0.0.1:{port}"
-    finally:
-        process.terminate()
-        await process.wait()
-
-
-async def filled(url: str, folder: Path) -> None:
-    """The streams as Lockstep makes them, and each example in its own."""
-    secret = folder / "password"
-    secret.write_text(PASSWORD, "utf-8")
-    for _ in range(100):
-        try:
-            connection = await connect(url, name="test", user="lockstep", password_file=str(secret))
-            break
-        except Exception:
-            await asyncio.sleep(0.1)
-    async with asyncio.timeout(20):
-        await ensure(connection)
+async def server(tmp_path: Path) -> AsyncIterator[NatsWithUsers]:
+    """A server with the users of `deploy/nats/users.conf`, the streams, and all examples in them."""
+    async with nats_with_users(tmp_path / "nats") as running, connected(running.of("lockstep")) as lockstep:
         for example in EXAMPLES.values():
             body = json.dumps(example["body"]).encode()
-            await connection.client.jetstream().publish(example["subject"], body, headers=example["headers"])
-        await connection.close()
+            await lockstep.client.jetstream().publish(example["subject"], body, headers=example["headers"])
+        yield running
 
 
 @asynccontextmanager
-async def client(url: str, user: str, refused: list[str] | None = None) -> AsyncIterator[Client]:
+async def client(server: NatsWithUsers, user: str, refused: list[str] | None = None) -> AsyncIterator[Client]:
     """A connection as one of the users; what the server refuses is noted."""
 
     async def note(error: Exception) -> None:
         (refused if refused is not None else []).append(str(error))
 
-    one = await nats.connect(url, user=user, password=PASSWORD, error_cb=note)
+    one = await nats.connect(server.of(user).url, user=user, password=f"{user}-secret", error_cb=note)
     try:
         yield one
     finally:
@@ -126,10 +87,10 @@ EXPECTED = {
 }
 
 
-async def test_each_filter_of_the_page_gives_what_it_says(url: str) -> None:
+async def test_each_filter_of_the_page_gives_what_it_says(server: NatsWithUsers) -> None:
     """All examples are in the streams; each filter finds its own and nothing else."""
     assert len(FILTERS) == len(EXPECTED)
-    async with client(url, "lockstep") as one:
+    async with client(server, "lockstep") as one:
         for words, subject in FILTERS.items():
             (names,) = [names for begins, names in EXPECTED.items() if words.startswith(begins)]
             stream = "LOCKSTEP_FACTS" if ".fact." in subject else "LOCKSTEP_EVENTS"
@@ -144,23 +105,23 @@ async def seen(one: Client, stream: str, subject: str) -> set[str]:
     return set(json.loads(answer.data)["state"].get("subjects") or {})
 
 
-async def test_a_reader_reads_goes_back_and_changes_nothing(url: str) -> None:
+async def test_a_reader_reads_goes_back_and_changes_nothing(server: NatsWithUsers) -> None:
     """All of the past in order, again from a sequence, what comes live; every publish is refused."""
     refused: list[str] = []
-    async with client(url, "dashboard", refused) as dashboard, client(url, "lockstep") as lockstep:
-        everything = await read(dashboard, "lockstep.event.>")
+    async with client(server, "guest", refused) as guest, client(server, "lockstep") as lockstep:
+        everything = await read(guest, "lockstep.event.>")
         sequences = [message.metadata.sequence.stream for message in everything]
         assert {m.subject for m in everything} == subjects(EVENTS)
         assert sequences == sorted(sequences)
 
         start = sequences[20]
         rest = await read(
-            dashboard, "lockstep.event.>", deliver_policy=DeliverPolicy.BY_START_SEQUENCE, opt_start_seq=start
+            guest, "lockstep.event.>", deliver_policy=DeliverPolicy.BY_START_SEQUENCE, opt_start_seq=start
         )
         assert [m.metadata.sequence.stream for m in rest] == sequences[20:]
 
-        live = await dashboard.subscribe("lockstep.event.>")
-        await dashboard.flush()
+        live = await guest.subscribe("lockstep.event.>")
+        await guest.flush()
         await lockstep.publish("lockstep.event.drain.drained.v1.main.gpu-9", b"{}")
         assert (await live.next_msg(timeout=5)).subject == "lockstep.event.drain.drained.v1.main.gpu-9"
 
@@ -169,18 +130,18 @@ async def test_a_reader_reads_goes_back_and_changes_nothing(url: str) -> None:
             "lockstep.request.hold.v1.ops.main.r",
             "$JS.API.STREAM.PURGE.LOCKSTEP_EVENTS",
         ):
-            await dashboard.publish(subject, b"{}")
-        await dashboard.subscribe("lockstep.request.>")
-        await dashboard.flush()
+            await guest.publish(subject, b"{}")
+        await guest.subscribe("lockstep.request.>")
+        await guest.flush()
         await asyncio.sleep(0.1)
     assert len(refused) == 4, refused
 
 
-async def test_our_own_subscription_needs_no_more_rights_than_a_readers(url: str, tmp_path: Path) -> None:
-    """`lockstep events` works for the dashboard's user: all that is there, then the word that the rest is live."""
-    (tmp_path / "dashboard").write_text(PASSWORD, "utf-8")
+async def test_our_own_subscription_needs_no_more_rights_than_a_readers(server: NatsWithUsers) -> None:
+    """`lockstep events` works for `guest`: all that is there, then the word that the rest is live."""
     found = []
-    connection = await connect(url, name="test", user="dashboard", password_file=str(tmp_path / "dashboard"))
+    guest = server.of("guest")
+    connection = await connect(guest.url, name="test", user=guest.user, password_file=guest.password_file)
     async with asyncio.timeout(20), aclosing(subscribe_events(connection)) as items:  # type: ignore[type-var]
         async for item in items:
             if isinstance(item, CaughtUp):
@@ -192,16 +153,16 @@ async def test_our_own_subscription_needs_no_more_rights_than_a_readers(url: str
     assert set(found) == subjects(EVENTS)
 
 
-async def test_the_program_of_the_page_tells_who_is_drained(url: str) -> None:
+async def test_the_program_of_the_page_tells_who_is_drained(server: NatsWithUsers) -> None:
     """As it stands there, with a reader's rights: first what was, then what comes."""
     (program,) = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
-    there = {**os.environ, "NATS_URL": url.replace("//", f"//dashboard:{PASSWORD}@")}
+    there = {**os.environ, "NATS_URL": server.of("guest").url.replace("//", "//guest:guest-secret@")}
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", program, env=there, stdout=asyncio.subprocess.PIPE
     )
     assert process.stdout is not None
     try:
-        async with asyncio.timeout(20), client(url, "lockstep") as lockstep:
+        async with asyncio.timeout(20), client(server, "lockstep") as lockstep:
             sequence, *who = (await process.stdout.readline()).decode().split()
             assert (int(sequence) > 0, who) == (True, ["main", "gpu-7"])
             body = {"worker": {"cluster": "main", "name": "gpu-9"}}
@@ -212,11 +173,11 @@ async def test_the_program_of_the_page_tells_who_is_drained(url: str) -> None:
         await process.wait()
 
 
-async def test_a_requester_asks_under_its_own_name_and_no_other(url: str) -> None:
+async def test_a_requester_asks_under_its_own_name_and_no_other(server: NatsWithUsers) -> None:
     """The stream acknowledges its own; the server refuses somebody else's."""
     refused: list[str] = []
     own, others = "lockstep.request.hold.v1.ops.main.r-1", "lockstep.request.hold.v1.root.main.r-1"
-    async with client(url, "ops", refused) as ops:
+    async with client(server, "ops", refused) as ops:
         stored = await ops.jetstream().publish(own, b"{}", headers={"Nats-Msg-Id": "r-1"})
         again = await ops.jetstream().publish(own, b"{}", headers={"Nats-Msg-Id": "r-1"})
         await ops.publish(others, b"{}")
