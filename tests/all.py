@@ -1,7 +1,8 @@
 """`make test`: everything, what can go side by side side by side, and one summary at the end.
 
-The first time the lab is built, which takes some minutes; nothing else runs then, so that no test is late for it. Each
-part's output goes to `build/test/`, and is shown when the part fails.
+The first time the lab is built, which takes some minutes; nothing else runs then, so that no test is late for it. What
+needs the lab takes longest, and goes before what runs beside it. Each part's output goes to `build/test/`, and is shown
+when the part fails.
 """
 
 import os
@@ -17,6 +18,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 BIN = ROOT / ".venv" / "bin"
 LOGS = ROOT / "build" / "test"
+BESIDE = 5
+"""How nice those are that run beside the lab's tests."""
 COUNTS = re.compile(r"(\d+) (passed|failed|errors?|skipped)\b")
 
 
@@ -26,6 +29,8 @@ class Part:
 
     name: str
     command: Sequence[str | Path]
+    nice: int = 0
+    """How willingly it leaves the processors to others."""
     code: int = -1
     took_s: float = 0.0
     counts: dict[str, int] = field(default_factory=dict)
@@ -47,7 +52,12 @@ class Part:
         with self.log.open("w") as log:
             environment = {**os.environ, "LOCKSTEP_LAB_KEEP": "1"}
             done = subprocess.run(
-                self.command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT, check=False, env=environment
+                ["nice", f"-n{self.nice}", *self.command],
+                cwd=ROOT,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                check=False,
+                env=environment,
             )
         self.code = done.returncode
         self.took_s = time.monotonic() - begun
@@ -60,9 +70,9 @@ class Part:
         return self
 
 
-def pytest(name: str, *arguments: str) -> Part:
+def pytest(name: str, *arguments: str, nice: int = 0) -> Part:
     """A part that is a test run."""
-    return Part(name, [BIN / "python", "-m", "pytest", "-q", "--durations=5", *arguments])
+    return Part(name, [BIN / "python", "-m", "pytest", "-q", "--durations=5", *arguments], nice)
 
 
 def main() -> int:
@@ -78,12 +88,12 @@ def main() -> int:
         Part("lab down", [*lab, "down"]),
     ]
     fast = [
-        Part("lint", ["make", "--no-print-directory", "lint"]),
-        Part("types", ["make", "--no-print-directory", "types"]),
-        Part("import contracts", ["make", "--no-print-directory", "imports"]),
-        pytest("unit and contract tests", "tests/unit", "tests/contract"),
+        Part("lint", ["make", "--no-print-directory", "lint"], BESIDE),
+        Part("types", ["make", "--no-print-directory", "types"], BESIDE),
+        Part("import contracts", ["make", "--no-print-directory", "imports"], BESIDE),
+        pytest("unit and contract tests", "tests/unit", "tests/contract", nice=BESIDE),
     ]
-    beside = pytest("integration tests", "tests/integration", "--ignore=tests/integration/test_lab.py")
+    beside = pytest("integration tests", "tests/integration", "--ignore=tests/integration/test_lab.py", nice=BESIDE)
     if not build.run().ok:
         return summary([build], time.monotonic() - begun)
     with ThreadPoolExecutor(2) as lanes:
