@@ -60,5 +60,4 @@ def _hung(time: str, text: Text, indent: int, width: int) -> Iterator[Text]:
     parts = [text] if cell_len(text.plain) <= room else text.wrap(Console(width=room), room)
     for index, part in enumerate(parts):
         part.rstrip()
-        margin = Text(time.ljust(indent) if not index else " " * indent, "dim" if not index else "")
-        yield margin + part
+        yield Text.assemble((time.ljust(indent), "dim") if not index else " " * indent, part)

@@ -1,5 +1,7 @@
 """A story on a terminal of 80 columns."""
 
+import re
+
 import pytest
 from rich.cells import cell_len
 
@@ -9,6 +11,7 @@ from lockstep.cli.telling import Teller
 from lockstep.contracts import events as e
 from lockstep.contracts.subjects import tag_of
 from tests.unit.cli.life import HOST, a_life, at, seen, told
+from tests.unit.cli.seen import captured
 
 
 def shown(*events: e.Event | Unknown, width: int = 80) -> list[str]:
@@ -46,6 +49,21 @@ def test_no_line_is_wider_than_the_terminal(width: int) -> None:
     ]
 
     assert max(map(cell_len, shown(*chain, width=width))) <= width
+
+
+def test_colours_are_the_events_and_the_time_stands_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a terminal; the same text without colour elsewhere."""
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    out, shown, _ = captured(terminal=True)
+    plain, unstyled, _ = captured()
+    for each in (out, plain):
+        for line in told(a_life()[0]):
+            for text in lines_of(line, line.at, width=80, link=str):
+                each.line(text)
+
+    assert re.fullmatch(r"\x1b\[2m12:00:00  \x1b\[0m\x1b\[36mnode host-7 .*\x1b\[0m\n", shown.getvalue())
+    assert unstyled.getvalue() == "12:00:00  node host-7 cordoned by alice: firmware\n"
 
 
 def test_a_new_day_has_a_heading_of_its_own() -> None:
