@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from lockstep.base.clock import now
 from lockstep.cli.exits import Exit
 from tests.fakes.kube import Object
 from tests.integration.whole import ME, START, Kube, Site, started, whole
@@ -139,6 +140,28 @@ async def test_events_follow_until_they_are_interrupted(site: Site) -> None:
 
     assert (event["type"], event["worker"]["name"], event["hold"]["id"]) == ("hold.placed.v1", "gpu-2", "cordon/host-2")
     assert (following.returncode, err) == (Exit.INTERRUPTED, b"")
+
+
+async def test_the_story_of_a_cordon_is_one_tree_from_the_cordon_on(site: Site) -> None:
+    """Every service said what its event came of, so all that a cordon and an uncordon led to stands under them."""
+    await site.until("gpu-3", in_service=True, phase="idle", protected=True)
+    since = now().isoformat()
+    site.kube.put("nodes", "host-3", spec={"unschedulable": True})
+    await site.until("gpu-3", progress="drained", protected=False)
+    site.kube.put("nodes", "host-3", spec={})
+    await site.until("gpu-3", in_service=True, phase="idle", protected=True)
+
+    ran = await site.run("story", "gpu-3", "--since", since, "-o", "json")
+    lines = [json.loads(line) for line in ran.out.splitlines()]
+
+    roots = [line["type"] for line in lines if not line["depth"]]
+    assert roots == ["node.cordoned.v1", "node.uncordoned.v1"]
+    depths = {line["type"]: line["depth"] for line in lines}
+    down = ["node.cordoned", "hold.placed", "drain.started", "worker.drain-set", "slurm-node.state-changed"]
+    back = ["node.uncordoned", "hold.released", "drain.ended", "worker.drain-lifted"]
+    assert [depths[f"{kind}.v1"] for kind in down] == [0, 1, 2, 3, 4]
+    assert [depths[f"{kind}.v1"] for kind in back] == [0, 1, 2, 3]
+    assert {"drain.drained.v1", "worker.unprotected.v1", "worker.protected.v1"} <= depths.keys()
 
 
 async def test_bad_input_changes_nothing(site: Site) -> None:
