@@ -35,8 +35,9 @@ def validate() -> Any:
     return run
 
 
+@pytest.mark.timeout(300)
 def test_the_official_parser_finds_nothing_wrong(validate: Any) -> None:
-    """No error and no warning."""
+    """No error and no warning. The first time the packages are fetched, which takes a while."""
     code, answers = validate(DOCUMENT)
     answer = answers[str(DOCUMENT)]
 
