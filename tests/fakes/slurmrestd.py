@@ -158,6 +158,10 @@ class FakeSlurmrestd:
         self.touch("jobs")
         return job_id
 
+    def end_job(self, job_id: int, state: str = "CANCELLED") -> None:
+        """The job has given its nodes back."""
+        self._leave(self.jobs[job_id], state)
+
     def count(self, call: str) -> int:
         """How often a request was made."""
         return self.calls.count(call)
