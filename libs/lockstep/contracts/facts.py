@@ -163,6 +163,8 @@ class KubeHold(ObjectFact, frozen=True, kw_only=True, omit_defaults=True, tag="k
     fault: str = ""
     accepted: bool = False
     """Its status says that Lockstep accepted it."""
+    refused: bool = False
+    """Its status says that Lockstep refused it as it is, and so it was told."""
 
 
 class SlurmNode(NamedFact, frozen=True, kw_only=True, omit_defaults=True, tag="slurm.node"):

@@ -135,9 +135,9 @@ class DrainTasks:
             for hold, status in self._statuses.news(self._drains.refused):
                 refused = refusal(hold, status, self._ports.clock.now())
                 try:
-                    await self._ports.kube.set_hold_status(hold.namespace, hold.name, status, uid=hold.uid)
                     if refused is not None:
                         await self._ports.bus.event(refused)
+                    await self._ports.kube.set_hold_status(hold.namespace, hold.name, status, uid=hold.uid)
                 except (KubeError, Retry) as error:
                     self._ports.log.debug("Status not written", hold=f"{hold.namespace}/{hold.name}", error=str(error))
                     self._status_wake.set()

@@ -33,8 +33,8 @@ def status_of(hold: KubeHold, selected: Sequence[Desired], *, refused: bool, now
 
 
 def refusal(hold: KubeHold, status: HoldStatus, now: datetime) -> HoldRefused | None:
-    """The event that tells of a Hold that cannot be used."""
-    if status.phase is not HoldPhase.REFUSED:
+    """The event that tells of a Hold that cannot be used; None once its status says so, which comes after the event."""
+    if status.phase is not HoldPhase.REFUSED or hold.refused:
         return None
     mark = f"{hold.uid}:{hold.generation}:refused"
     return HoldRefused(

@@ -26,7 +26,7 @@ from lockstep.contracts.events import (
     PodUnready,
 )
 from lockstep.contracts.facts import Fact, KubeHold, KubeNode, KubePod, NodeCondition, Taint
-from lockstep.contracts.hold import Condition
+from lockstep.contracts.hold import Condition, HoldPhase
 from lockstep.fleet.facts import key_of
 from lockstep.fleet.holds import is_mirrored
 from lockstep.kube import keys
@@ -128,6 +128,8 @@ def hold_fact(hold: Hold, clusters: Sequence[str]) -> KubeHold:
     cluster, fault = clusters[0], hold.fault
     if spec is not None:
         cluster, fault = _cluster_of(spec.cluster, meta.namespace, clusters)
+    status = hold.status
+    refused = status.phase is HoldPhase.REFUSED and status.observed_generation == meta.generation
     accepted = any(c.type == "Accepted" and c.status == "True" for c in hold.status.conditions)
     return KubeHold(
         revision=meta.resource_version,
@@ -144,6 +146,7 @@ def hold_fact(hold: Hold, clusters: Sequence[str]) -> KubeHold:
         spec=None if fault else spec,
         fault=fault,
         accepted=accepted,
+        refused=refused,
     )
 
 

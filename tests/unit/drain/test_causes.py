@@ -88,7 +88,7 @@ def test_a_drain_begins_because_of_a_hold_and_the_hold_because_of_the_cordon() -
         pytest.param({"pod": a_pod(deleting_since=ago(1))}, HoldPlaced, "pod main/slurm/gpu-7", id="a pod's end"),
         pytest.param({"pod": a_pod(pod_cordon=True)}, HoldPlaced, "pod main/slurm/gpu-7", id="a pod's cordon"),
         pytest.param({"node": a_node(deleting_since=ago(1))}, HoldPlaced, f"node _site/{HOST}", id="a node's end"),
-        pytest.param({"reservations": [a_reservation()]}, HoldPlaced, "slurm main/gpu-7", id="a reservation"),
+        pytest.param({"reservations": [a_reservation()]}, HoldPlaced, "", id="a reservation"),
         pytest.param(
             {"slurm": a_slurm_node("IDLE+DRAIN", reason="bad DIMM")},
             ForeignDrainRespected,
@@ -108,6 +108,12 @@ def test_the_last_release_ends_the_drain() -> None:
     assert chain(told(worker)) == [(HoldReleased, f"node _site/{HOST}"), (DrainEnded, "HoldReleased")]
     worker = a_worker(state="MIXED+DRAIN", desired=a_desired(CORDON, progress=Progress.DRAINING))
     assert chain(told(worker)) == [(HoldReleased, f"node _site/{HOST}"), (DrainCancelled, "HoldReleased")]
+
+
+def test_why_a_hold_resource_was_deleted_nobody_says() -> None:
+    """What made it is not what ended it."""
+    worker = a_worker(state="IDLE+DRAIN", desired=a_desired(a_view(), progress=Progress.DRAINED))
+    assert chain(told(worker)) == [(HoldReleased, ""), (DrainEnded, "HoldReleased")]
 
 
 def test_time_has_no_cause() -> None:

@@ -403,6 +403,16 @@ def test_a_hold_remembers_that_it_was_accepted() -> None:
     assert not a_hold(HOLD, "main").accepted
 
 
+def test_a_hold_remembers_that_it_was_refused_as_it_is() -> None:
+    """Its next version is looked at anew."""
+    refused = {"phase": "Refused", "observedGeneration": 3}
+    now, later = ({"name": "dimm", "namespace": "slurm", "generation": g} for g in (3, 4))
+
+    assert a_hold(HOLD, "main", status=refused, metadata=now).refused
+    assert not a_hold(HOLD, "main", status=refused, metadata=later).refused
+    assert not a_hold(HOLD, "main", metadata=now).refused
+
+
 def test_a_hold_that_moves_to_another_cluster_leaves_nothing_behind() -> None:
     """The old scope is told that it is gone, before the new one has it."""
     told = news(a_hold(HOLD | {"cluster": "a"}, "a", "b"), a_hold(HOLD | {"cluster": "b"}, "a", "b"), AT)
