@@ -46,7 +46,7 @@ async def run(args: Namespace) -> int:
         fleet = fleet_of(await facts_of(reach), reach.settings)
         start = Start(at=since) if since else Start()
         cast = await _cast(connection, fleet, args, start, out)
-        reading = Reading(connection=connection, cast=cast, start=start, until=until, out=out)
+        reading = Reading(connection=connection, cast=cast, learned_to=state.last, start=start, until=until, out=out)
         if since is not None:
             say_beginning(out, since, state)
         teller, link = Teller(), partial(trace_link, reach.settings)

@@ -27,6 +27,8 @@ class Reading(msgspec.Struct, kw_only=True):
 
     connection: Connection
     cast: Cast
+    learned_to: int
+    """The sequence up to which the cast has learned who plays a part."""
     start: Start
     until: datetime | None
     out: Out
@@ -75,27 +77,27 @@ async def _quiet(arrived: asyncio.Event) -> None:
 
 
 async def _seen(reading: Reading, *, follow: bool) -> AsyncIterator[EventSeen | CaughtUp]:
-    """The events of the story. Whoever first appears while it is followed is read of from then on, and looked up."""
-    cast, start, live = reading.cast, reading.start, False
+    """The events of the story. Whoever first appears while it is read is read of from then on, and looked up."""
+    cast, start = reading.cast, reading.start
     while True:
-        subjects = cast.subjects()
+        subjects, more = cast.subjects(), list[str]()
         items = events_of(reading.connection, subjects, start, reading.out, until=reading.until, follow=follow)
         async with aclosing(items) as seen:  # type: ignore[type-var]
             async for item in seen:
                 if isinstance(item, CaughtUp):
-                    live = True
                     yield item
                     continue
-                if live and cast.learn(item.event):
-                    async for earlier in _earlier(reading, sorted(set(cast.subjects()) - set(subjects)), item.sequence):
+                if item.sequence > reading.learned_to and cast.learn(item.event):
+                    more = sorted(set(cast.subjects()) - set(subjects))
+                    async for earlier in _earlier(reading, more, item.sequence):
                         yield earlier
-                    start = Start(sequence=item.sequence + 1)
                 if cast.has(item):
                     yield item
-                if start.sequence == item.sequence + 1:
+                if more:
+                    start = Start(sequence=item.sequence + 1)
                     break
-            else:
-                return
+        if not more:
+            return
 
 
 async def _earlier(reading: Reading, subjects: list[str], before: int) -> AsyncIterator[EventSeen]:
