@@ -114,8 +114,11 @@ SOURCES = Dashboard(
             (
                 Panel(
                     "Connected",
-                    "1: the process is connected. Runbook: LockstepNatsAway.",
-                    (Query("lockstep_nats_up", "{{instance}}"),),
+                    "1: connected. stuck: seconds for which nothing was stored. Runbook: LockstepNatsAway.",
+                    (
+                        Query("lockstep_nats_up", "{{instance}}"),
+                        Query("lockstep_nats_stuck_seconds", "stuck: {{instance}}"),
+                    ),
                 ),
                 Panel(
                     "Behind",

@@ -115,6 +115,11 @@ KUBE_CALLS = Histogram(
 # NATS
 
 NATS_UP = Gauge("lockstep_nats_up", "1 while connected to NATS, else 0", registry=REGISTRY)
+NATS_STUCK = Gauge(
+    "lockstep_nats_stuck_seconds",
+    "Seconds for which NATS has answered and stored nothing that this process published; 0: it stores",
+    registry=REGISTRY,
+)
 LAG = Gauge(
     "lockstep_consumer_lag_messages",
     "Messages that the stream had at its last check (every 2 s) and this process has not taken in yet",

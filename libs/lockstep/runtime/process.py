@@ -28,7 +28,7 @@ from lockstep.kube.client import KubeClient
 from lockstep.runtime.embedded import embedded_nats
 from lockstep.runtime.gauges import show_sources, show_streams
 from lockstep.runtime.health import Health
-from lockstep.runtime.metrics import LEADING, RESTARTS, count_event
+from lockstep.runtime.metrics import LEADING, NATS_STUCK, RESTARTS, count_event
 from lockstep.runtime.ports import Leadership, Ports, open_bus, open_kube, open_slurm
 from lockstep.runtime.recovery import Recovery, until_done
 from lockstep.runtime.settings import Settings
@@ -94,6 +94,7 @@ class Process:
                 health.need("mirror", lambda: "" if mirror.ready.is_set() else "is being read")
                 health.observe(partial(show_sources, mirror))
                 health.observe(partial(show_streams, self._name, mirror, keeper.seen))
+                health.observe(lambda: NATS_STUCK.set(recovery.facts().stuck_for_s))
                 for service in services:
                     shared = _Shared(kube, slurm, connection, mirror, keeper, recovery)
                     self._start(group, service.name, self._serve(service, shared))
