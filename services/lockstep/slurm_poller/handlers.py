@@ -45,6 +45,8 @@ from lockstep.slurm_poller.model import Source, Told
 RESERVATIONS_EVERY_S = 10.0
 FULL_EVERY_S = 60.0
 """So often all nodes are read whatever Slurm says of changes: its stamps are one second coarse."""
+JOBS_REST = 9.0
+"""So many times as long as the last reading of jobs took, none follows unless a drain waits: a tenth is spent on it."""
 READ_WITHIN_S = 30.0
 """No reading takes longer; the client's own limit is shorter."""
 NAME = "slurm changed"
@@ -105,6 +107,7 @@ class ClusterPoller:
         """The nodes on which jobs were looked for in the last answer, and (`_on_leaving`) what was found there."""
         self._on_leaving: list[SlurmJob] = []
         self._jobs_since = 0
+        self._jobs_due = 0.0
         self._reservations_due = 0.0
         self._events: list[Event] = []
         self._event_traces: dict[str, str] = {}
@@ -189,8 +192,11 @@ class ClusterPoller:
         return await self._succeeded(self._node_source, at)
 
     async def _read_jobs(self) -> int:
-        """Jobs are read later than the nodes that show a drain, so that what is then missing has ended."""
-        at = clock.now()
+        """Jobs are read later than the nodes that show a drain, so that what is then missing has ended.
+
+        While nobody waits for their end, a large answer may not keep the nodes from being read, nor may a failure.
+        """
+        at, began = clock.now(), clock.monotonic()
         is_told = self._tell_jobs == "all" or (self._tell_jobs == "drains" and bool(self._jobs))
         if not self._leaving and not is_told:
             self._runs.forget()
@@ -198,12 +204,16 @@ class ClusterPoller:
             self._owe(self._jobs, difference(self._jobs, [], at))
             await self._send()
             return 0
+        if not self._leaving and not self._jobs and began < self._jobs_due:
+            return 0
         if not self._leaving <= self._looked_on:
             self._jobs_since = 0
         try:
             answer = await self._call(partial(self._slurm.jobs, since=self._jobs_since))
         except (SlurmError, TimeoutError) as e:
-            return await self._failed(self._job_source, _text(e), at)
+            failures = await self._failed(self._job_source, _text(e), at)
+            return failures if self._leaving else 0
+        self._jobs_due = clock.monotonic() + JOBS_REST * (clock.monotonic() - began)
         happened: list[JobEvent] = []
         if answer is not None:
             self._jobs_since, self._looked_on = answer.last_update, self._leaving

@@ -114,6 +114,7 @@ class Slurm:
         self.jobs_error: SlurmError | None = None
         self.hangs = False
         self.takes_turns = False
+        self.jobs_take_s = 0.0
 
     def now(self, *nodes: SlurmNode) -> None:
         """From now on these are the nodes."""
@@ -127,6 +128,7 @@ class Slurm:
     async def jobs(self, *, since: int = 0) -> JobList | None:
         """As the port."""
         await self._answer("jobs", since, self.jobs_error)
+        await asyncio.sleep(self.jobs_take_s)
         return None if since == self.stamp else JobList(jobs=self.running, last_update=self.stamp)
 
     async def reservations(self) -> list[SlurmReservation]:
@@ -513,8 +515,11 @@ async def turn_of_jobs(scene: Scene) -> None:
         ("all", [("JobEnded", 1), ("JobStarted", 3), ("JobEnded", 3)]),
     ],
 )
-async def test_the_setting_says_of_which_jobs_is_told(told: Told, events: list[tuple[str, int]]) -> None:
+async def test_the_setting_says_of_which_jobs_is_told(
+    told: Told, events: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Facts are only those on workers that leave, whatever it says; an unchanged answer is no news."""
+    monkeypatch.setattr(handlers, "JOBS_REST", 0.0)
     scene = Scene(a_node("a", "MIXED+DRAIN"), a_node("b", "MIXED"), jobs=told)
     await turn_of_jobs(scene)
 
@@ -523,12 +528,37 @@ async def test_the_setting_says_of_which_jobs_is_told(told: Told, events: list[t
     assert scene.bus.table.jobs["main"] == {}
 
 
-async def test_all_jobs_are_read_each_time_where_all_are_told() -> None:
+async def test_all_jobs_are_read_each_time_where_all_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """With Slurm's own stamp, so that an unchanged answer is small."""
+    monkeypatch.setattr(handlers, "JOBS_REST", 0.0)
     scene = Scene(a_node("a", "MIXED"), jobs="all")
     await scene.cycle(3)
 
     assert [since for what, since in scene.slurm.asked if what == "jobs"] == [0, 1, 1]
+
+
+async def test_a_large_answer_about_jobs_keeps_nobody_from_reading_nodes() -> None:
+    """A tenth of the time is spent on it, unless a drain waits for the jobs."""
+    scene = Scene(a_node("a", "MIXED"), jobs="all")
+    scene.slurm.jobs_take_s = 0.2
+    await scene.cycle(5)
+    assert [what for what, _ in scene.slurm.asked if what != "reservations"] == ["nodes", "jobs", *["nodes"] * 4]
+    scene.slurm.now(a_node("a", "MIXED+DRAIN"))
+    await scene.cycle(2)
+
+    assert [what for what, _ in scene.slurm.asked][-4:] == ["nodes", "jobs"] * 2
+
+
+async def test_jobs_that_cannot_be_read_keep_nobody_from_reading_nodes() -> None:
+    """It is told that they are lost; nodes are read as often as before, unless a drain waits."""
+    scene = Scene(a_node("a", "MIXED"), jobs="all")
+    scene.slurm.jobs_error = Unreachable("no answer")
+    waits = [await scene.cycle() for _ in range(6)]
+
+    assert max(waits) < POLL.max_interval_s / 2
+    assert [(type(e), getattr(e, "source", "")) for e in scene.bus.happened] == [(SourceLost, "slurm.job")]
+    scene.slurm.now(a_node("a", "MIXED+DRAIN"))
+    assert await scene.cycle(4) > POLL.max_interval_s / 2
 
 
 async def test_a_worker_that_begins_to_leave_has_its_jobs_read_although_none_has_changed(
