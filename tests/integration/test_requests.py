@@ -1,6 +1,7 @@
 """Requests over a real NATS with users: asked, refused, carried out, answered; also across crashes and repeats."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager, suppress
 from typing import Any
@@ -15,6 +16,7 @@ from lockstep.bus.ask import NotPermitted, answers, ask, pack_request
 from lockstep.bus.connection import Connection, connect
 from lockstep.bus.dead import DeadLetters
 from lockstep.bus.envelope import MSG_ID, Message
+from lockstep.cli.exits import Exit
 from lockstep.contracts.events import (
     RequestAccepted,
     RequestDone,
@@ -262,9 +264,80 @@ async def test_what_nobody_can_read_is_kept_and_stops_nobody(site: Site, server:
     await empty(server)
     async with user(server, "lockstep") as service:
         letters = {letter.subject: letter for letter in await DeadLetters(service).all()}
-    assert set(letters) == {subject, odd.subject}
+    assert set(letters) >= {subject, odd.subject}
     assert letters[subject].why == refused.fault
     assert letters[odd.subject].why.startswith("subject: want lockstep.request.<verb>")
+
+
+async def test_the_command_asks_over_nats_where_there_is_no_kubeconfig(site: Site, server: NatsWithUsers) -> None:
+    """Held, waited for, and released by the name that NATS vouches for; the id is printed, and may be given again."""
+    env = await nobody_on_kubernetes(site, server, "ops")
+    words = ("hold", "gpu-2", "--reason", "fan", "--name", "fan", "--request-id", "cli-1", "--wait")
+    held = await site.run(*words, **env)
+    assert held.out.splitlines()[:2] == ["request cli-1 of ops", "accepted: slurm/fan, 1 worker"]
+    assert held.out.splitlines()[-1] == "done: drained"
+    assert (await site.run(*words, **env)).out.splitlines()[-1] == "done: drained"
+    assert (await site.until("gpu-2", progress="drained"))["holds"][0]["owner"] == "nats:ops"
+
+    released = await site.run("release", "gpu-2", "-o", "json", **env)
+    first, *answers_ = [json.loads(line) for line in released.out.splitlines()]
+    assert (first["by"], first["verb"]) == ("ops", "release")
+    assert [event["type"] for event in answers_] == ["request.accepted.v1", "request.done.v1"]
+    await site.until("gpu-2", in_service=True)
+
+    await site.run("hold", "gpu-2", "--reason", "fan", **env)
+    await site.until("gpu-2", in_service=False)
+    cancelled = await site.run("cancel-drain", "gpu-2", **env)
+    assert cancelled.out.splitlines()[-1] == "done: cancelled"
+    await site.until("gpu-2", in_service=True)
+
+
+async def test_the_command_ends_with_the_code_of_the_refusal(site: Site, server: NatsWithUsers) -> None:
+    """Denied by NATS, by our rights, or by what was asked for; nothing is changed."""
+    ops = await nobody_on_kubernetes(site, server, "ops")
+    guest = await nobody_on_kubernetes(site, server, "guest")
+    hold = ("hold", "gpu-4", "--reason", "x")
+    by_nats = await site.run(*hold, code=Exit.DENIED, **guest)
+    assert "NATS does not let you ask as 'guest'" in by_nats.err
+    other = await site.run(*hold, "--nats-user", "lockstep", code=Exit.DENIED, **ops)
+    assert "NATS does not let you ask as 'lockstep'" in other.err
+    site.kube.put("holds", "theirs", "slurm", spec={"workers": {"names": ["gpu-4"]}, "reason": "mine"})
+    await site.until("gpu-4", in_service=False)
+    denied = await site.run("release", "theirs", "--override", "--why", "now", code=Exit.DENIED, **ops)
+    assert "refused: override: user 'ops' has no such right on cluster 'main'" in denied.err
+    lost = await site.run("cancel-drain", "gpu-4", code=Exit.DENIED, **ops)
+    assert "is kept out by hold/slurm/theirs" in lost.err
+    site.kube.remove("holds", "theirs", "slurm")
+    await site.until("gpu-4", in_service=True)
+
+
+async def test_dead_letters_are_listed_shown_and_sent_again(site: Site, server: NatsWithUsers) -> None:
+    """By the command, with the services' user; what is sent again is handled anew."""
+    hold = a_hold("dead-1", "gpu-98")
+    subject = request_subject(hold, "ops")
+    async with user(server, "lockstep") as service:
+        body = msgspec.json.encode(hold)
+        await DeadLetters(service).bury("drain", subject, {MSG_ID: "d"}, body, why="a bug", attempts=5, origin=99)
+        listed = json.loads((await site.run("dead", "list", "-o", "json")).out)["items"]
+        mine = next(item for item in listed if item["subject"] == subject)
+        assert (mine["reader"], mine["why"], mine["attempts"]) == ("drain", "a bug", 5)
+        number = str(mine["sequence"])
+        assert "why: a bug" in (await site.run("dead", "show", number)).out
+        assert f"{number}: sent again: {subject}" in (await site.run("dead", "replay", number)).out
+        [refused] = await told(service, hold)
+        assert isinstance(refused, RequestRefused)
+    await site.run("dead", "show", number, code=Exit.NOT_FOUND)
+    assert "SUBJECT" in (await site.run("dead", "list")).out
+
+
+async def nobody_on_kubernetes(site: Site, server: NatsWithUsers, name: str) -> dict[str, str]:
+    """The environment of somebody who is known to NATS only."""
+    settings = json.loads((site.folder / "lockstep.yaml").read_text())
+    ours = server.of(name)
+    settings["nats"] = {"url": ours.url, "user": ours.user, "password_file": ours.password_file}
+    del settings["kube"]
+    (site.folder / f"{name}.yaml").write_text(json.dumps(settings))
+    return {"LOCKSTEP_CONFIG": str(site.folder / f"{name}.yaml"), "HOME": str(site.folder)}
 
 
 async def again(connection: Connection, request: Request, mark: str) -> None:

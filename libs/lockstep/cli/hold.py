@@ -1,4 +1,4 @@
-"""`lockstep hold`: takes workers out of service by creating a Hold."""
+"""`lockstep hold`: takes workers out of service by creating a Hold, or by a request for one."""
 
 from argparse import Namespace
 
@@ -12,8 +12,10 @@ from lockstep.cli.exits import Exit, Stop
 from lockstep.cli.order import Order, faults, order_of
 from lockstep.cli.output import Out, document
 from lockstep.cli.sources import read_fleet
+from lockstep.cli.through import faults_of_way, goes_by_nats, nats_user, request, request_id
 from lockstep.cli.wait import wait_for
 from lockstep.contracts.hold import GROUP, VERSION
+from lockstep.contracts.requests import HoldRequest
 from lockstep.kube.errors import AlreadyExists, NotFound
 from lockstep.kube.port import KubeApi
 from lockstep.kube.wire import Hold
@@ -23,10 +25,10 @@ TRIES = 9
 
 
 async def run(args: Namespace) -> int:
-    """Checks everything against the fleet, then creates the Hold."""
-    if wrong := faults(args, now()):
+    """Checks everything against the fleet, then creates the Hold or asks for it."""
+    if wrong := [*faults(args, now()), *faults_of_way(args)]:
         raise BadInput(wrong)
-    out = Out()
+    out = Out(form=args.output)
     async with Reach.of(args) as reach:
         fleet = await read_fleet(reach, out)
         order = order_of(args, fleet, choose.clusters(fleet, args.cluster))
@@ -34,10 +36,16 @@ async def run(args: Namespace) -> int:
             out.note(f"Would hold {_count(order)}: {', '.join(order.selected)}")
             out.raw(document(manifest(order), "yaml"))
             return Exit.OK
+        if await goes_by_nats(args, reach):
+            name = order.name if order.named else ""
+            what = HoldRequest(id=request_id(args), cluster=order.spec.cluster, spec=order.spec, name=name)
+            return await request(reach, what, nats_user(args, reach), out, to_the_end=args.wait)
         kube = await reach.kube()
         hold = await create(kube, order)
         meta = hold.metadata
-        out.line(f"hold/{meta.namespace}/{meta.name} holds {_count(order)}")
+        name = f"{meta.namespace}/{meta.name}"
+        about = {"hold": name, "cluster": order.spec.cluster, "workers": order.selected}
+        out.tell(f"hold/{name} holds {_count(order)}", about)
         return await wait_for(kube, hold, out) if args.wait else Exit.OK
 
 

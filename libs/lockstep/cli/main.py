@@ -18,7 +18,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command; the exit code as `exits.Exit` explains it. Never ends in a traceback for what is foreseen."""
     args = build().parse_args(argv)
     try:
-        work = import_module(f"lockstep.cli.{args.command}").run(args)
+        work = import_module(f"lockstep.cli.{args.command.replace('-', '_')}").run(args)
         code = int(asyncio.run(work) if isinstance(work, Coroutine) else work)
         sys.stdout.flush()
     except LockstepError as error:

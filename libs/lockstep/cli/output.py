@@ -46,9 +46,11 @@ PIPE_WIDTH = 100_000
 class Out:
     """Where a command writes: results to `out`, remarks and errors to `err`. Colour only on a terminal."""
 
-    def __init__(self, out: TextIO | None = None, err: TextIO | None = None) -> None:
+    def __init__(self, out: TextIO | None = None, err: TextIO | None = None, *, form: str = "text") -> None:
         self.out = _console(out or sys.stdout)
         self.err = _console(err or sys.stderr)
+        self.form = form
+        """`json`: what is told is one JSON document a line."""
 
     @property
     def is_terminal(self) -> bool:
@@ -63,6 +65,14 @@ class Out:
     def line(self, text: str | Text = "") -> None:
         """One line of the result."""
         self.out.print(text, soft_wrap=True)
+
+    def tell(self, text: str, about: Any) -> None:
+        """What was done or has happened: in words for people, or `about` as JSON for scripts. At once, also piped."""
+        if self.form == "json":
+            self.raw(msgspec.json.encode(about).decode() + "\n")
+        else:
+            self.line(text)
+        self.out.file.flush()
 
     def note(self, text: str) -> None:
         """A remark, for people, beside the result."""

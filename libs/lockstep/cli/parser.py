@@ -35,7 +35,7 @@ def build() -> Parser:
     )
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     common = _common()
-    for add in (_get, _why, _hold, _release, _events, _story, _diff, _doctor, _standalone):
+    for add in (_get, _why, _hold, _release, _cancel_drain, _events, _story, _diff, _dead, _doctor, _standalone):
         add(commands, common)
     completion = _command(commands, "completion", "print the completion script of a shell")
     completion.add_argument("shell", choices=("bash", "zsh", "fish"))
@@ -108,6 +108,7 @@ def _hold(commands: "_Commands[Parser]", common: Parser) -> None:
     hold.add_argument("--name", help="name of the Hold (default: from worker and reason)")
     hold.add_argument("--dry-run", action="store_true", help="only print what would be created")
     hold.add_argument("--wait", action="store_true", help="show the drain until it is done")
+    _way(hold)
 
 
 def _release(commands: "_Commands[Parser]", common: Parser) -> None:
@@ -116,6 +117,35 @@ def _release(commands: "_Commands[Parser]", common: Parser) -> None:
     release.add_argument("--all-mine", action="store_true", help="all holds of mine on the worker")
     release.add_argument("--override", action="store_true", help="end somebody else's hold where it lives; recorded")
     release.add_argument("--why", metavar="TEXT", default="", help="why you override it")
+    _way(release)
+
+
+def _cancel_drain(commands: "_Commands[Parser]", common: Parser) -> None:
+    cancel = _command(commands, "cancel-drain", "end your holds on one worker, if nothing else keeps it out", common)
+    cancel.add_argument("worker", metavar="WORKER", help="a worker's name, or cluster/name")
+    cancel.add_argument("--why", metavar="TEXT", default="", help="why, for the record")
+    _way(cancel)
+
+
+def _way(parser: Parser) -> None:
+    """Which way a wish goes."""
+    way = parser.add_argument_group("which way")
+    way.add_argument(
+        "--through",
+        choices=("auto", "kubernetes", "nats"),
+        default="auto",
+        help="with your rights on Kubernetes, or as a request over NATS (auto: Kubernetes where there is a kubeconfig)",
+    )
+    way.add_argument("--nats-user", metavar="NAME", help="who you are on NATS (default: nats.user, else your login)")
+    way.add_argument("--request-id", metavar="ID", help="id of the request; the same again is the same request")
+    _form(parser, ("text", "json"))
+
+
+def _dead(commands: "_Commands[Parser]", common: Parser) -> None:
+    dead = _command(commands, "dead", "list, show or send again what a service could not handle", common)
+    dead.add_argument("what", choices=("list", "show", "replay"))
+    dead.add_argument("numbers", metavar="SEQ", nargs="*", type=int, help="which, by the sequence that `list` shows")
+    _form(dead, ("table", "json"))
 
 
 def _events(commands: "_Commands[Parser]", common: Parser) -> None:

@@ -1,4 +1,7 @@
-"""`lockstep release`: ends holds. One's own by deleting them; somebody else's only with --override, where they live."""
+"""`lockstep release`: ends holds. One's own by deleting them; somebody else's only with --override, where they live.
+
+By a request over NATS a Hold alone can be ended: what lives elsewhere needs the person's own rights there.
+"""
 
 from argparse import Namespace
 from collections.abc import Sequence
@@ -15,10 +18,12 @@ from lockstep.cli.output import Out
 from lockstep.cli.override import Override, Target, end, record
 from lockstep.cli.rows import HoldRow, hold_rows
 from lockstep.cli.sources import read_fleet
+from lockstep.cli.through import faults_of_way, goes_by_nats, nats_user, request, request_id
 from lockstep.cli.view import Fleet, WorkerView, worker_view
 from lockstep.cli.who import whoami
 from lockstep.cli.why import ending
 from lockstep.contracts.facts import KubeHold
+from lockstep.contracts.requests import ReleaseRequest
 from lockstep.fleet.holds import hold_id
 
 
@@ -55,20 +60,51 @@ class Sight:
 
 async def run(args: Namespace) -> int:
     """Finds everything that is meant, checks whose it is, and only then ends it."""
-    if faults := _faults(args):
+    if faults := [*_faults(args), *faults_of_way(args)]:
         raise BadInput(faults)
-    out = Out()
+    out = Out(form=args.output)
     async with Reach.of(args) as reach:
-        fleet = await with_holds_of_now(reach, await read_fleet(reach, out))
-        sight = Sight.of(fleet, choose.clusters(fleet, args.cluster), await whoami(reach))
+        fleet = await read_fleet(reach, out)
+        if by_nats := await goes_by_nats(args, reach):
+            me = f"nats:{nats_user(args, reach)}"
+        else:
+            fleet, me = await with_holds_of_now(reach, fleet), await whoami(reach)
+        sight = Sight.of(fleet, choose.clusters(fleet, args.cluster), me)
         rows = [row for word in args.names for row in meant(word, sight, all_mine=args.all_mine)]
         targets = {(row.cluster, row.id): sight.target(row) for row in rows}
         for target in targets.values():
             permit(target, sight.me, override=args.override)
+        if by_nats:
+            return await ask_for(list(targets.values()), args, reach, out)
         for target in targets.values():
-            out.line(f"{target.row.id}: {await end(reach, target)}")
+            done, row = await end(reach, target), target.row
+            out.tell(f"{row.id}: {done}", {"hold": row.id, "cluster": row.cluster, "outcome": done})
             if not target.mine:
                 await record(reach, target, Override(user=sight.me or "unknown", why=args.why.strip()), out)
+    return Exit.OK
+
+
+async def ask_for(targets: Sequence[Target], args: Namespace, reach: Reach, out: Out) -> Exit:
+    """Asks for the end of each Hold, one after the other.
+
+    Raises:
+        BadInput: one of them is no Hold, or one id was given for several; then nothing is asked for.
+        Stop: one was refused; those after it were not asked for.
+    """
+    wrong = [
+        f"{t.row.id}: is no Hold, and is not ended by a request; it ends by: {ending(t.hold)}"
+        for t in targets
+        if not t.row.id.startswith("hold/")
+    ]
+    if args.request_id and len(targets) > 1:
+        wrong.append(f"--request-id: is the id of one request, and there are {len(targets)} holds")
+    if wrong:
+        raise BadInput(wrong)
+    for target in targets:
+        name = target.row.id.rpartition("/")[2]
+        why, cluster = args.why.strip(), target.row.cluster
+        what = ReleaseRequest(id=request_id(args), cluster=cluster, hold=name, override=args.override, why=why)
+        await request(reach, what, nats_user(args, reach), out, to_the_end=True)
     return Exit.OK
 
 

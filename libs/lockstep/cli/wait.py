@@ -26,7 +26,8 @@ async def wait_for(kube: KubeApi, hold: Hold, out: Out) -> int:
     """
     started = heard = monotonic()
     shown = ""
-    with out.out.status("waiting") if out.is_terminal else nullcontext() as status:
+    name = f"{hold.metadata.namespace}/{hold.metadata.name}"
+    with out.out.status("waiting") if out.is_terminal and out.form == "text" else nullcontext() as status:
         while True:
             try:
                 current = await kube.get_hold(hold.metadata.namespace, hold.metadata.name)
@@ -40,7 +41,7 @@ async def wait_for(kube: KubeApi, hold: Hold, out: Out) -> int:
             if status is not None and end is None:
                 status.update(line)
             elif line != shown:
-                out.line(line)
+                out.tell(line, {"hold": name, "told": line, "done": end is not None})
             shown = line
             if end is not None:
                 return end

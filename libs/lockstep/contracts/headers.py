@@ -54,6 +54,7 @@ class RequestHeaders(msgspec.Struct, frozen=True, kw_only=True):
     """The headers of a request; any others are ignored."""
 
     msg_id: str | None = msgspec.field(name="Nats-Msg-Id", default=None)
-    """The request's id, so that the stream stores it once. Beyond two minutes the id in the body does that."""
+    """The request's subject, so that the stream stores it once; the id alone might be another user's or verb's too.
+    Beyond two minutes the id in the body does that."""
     traceparent: TraceParent | None = None
     """The W3C trace context in which the answers go on."""

@@ -122,7 +122,7 @@ def test_an_error_is_one_bounded_line() -> None:
 def test_every_command_has_a_module() -> None:
     """The parser's commands and the modules are the same."""
     for command in commands_of(build()):
-        assert callable(import_module(f"lockstep.cli.{command.name}").run)
+        assert callable(import_module(f"lockstep.cli.{command.name.replace('-', '_')}").run)
 
 
 def test_options_are_laid_over_the_settings(tmp_path: Path) -> None:
