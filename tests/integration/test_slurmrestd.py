@@ -9,11 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from lockstep.base.clock import now
+from lockstep.contracts.events import JobEnded, JobEvent
 from lockstep.slurm.client import SlurmRest
 from lockstep.slurm.errors import Unreachable
 from lockstep.slurm.hostlist import compress, expand
 from lockstep.slurm.tokens import KeyTokens
 from lockstep.slurm.transport import Transport
+from lockstep.slurm_poller.jobs import Runs
 from tests.contract.slurm_exam import WORDS, Desk, SlurmExam, drained, eventually
 from tests.lab import paths
 from tests.lab.processes import Processes
@@ -123,6 +126,57 @@ def test_host_lists_mean_what_slurm_means(cluster: Slurm, text: str) -> None:
     """Written out by us and by Slurm, a list gives the same names, and Slurm reads what we write."""
     assert expand(text) == cluster.scontrol("show", "hostnames", text).split()
     assert sorted(cluster.scontrol("show", "hostnames", compress(expand(text))).split()) == sorted(expand(text))
+
+
+async def test_a_node_names_the_reservation_that_it_is_under(cluster: Slurm, desk: Desk) -> None:
+    """From its start to its end; one that begins later is not named yet."""
+    client = desk.client()
+    when = ["duration=10", "users=root", "flags=IGNORE_JOBS"]
+    cluster.scontrol("create", "reservation=told", "starttime=now", "nodes=gpu-8", *when)
+    cluster.scontrol("create", "reservation=later", "starttime=now+600", "nodes=gpu-9", *when)
+    try:
+        await eventually(lambda: client.node("gpu-8"), lambda node: node.reservation == "told")
+        assert (await client.node("gpu-9")).reservation == ""
+    finally:
+        for name in ("told", "later"):
+            cluster.scontrol("delete", f"reservation={name}")
+    await eventually(lambda: client.node("gpu-8"), lambda node: node.reservation == "")
+    await client.close()
+
+
+async def test_what_happens_to_jobs_is_told_once(cluster: Slurm, desk: Desk) -> None:
+    """A task of an array that is put back, one that is cancelled, and a job that ends by itself."""
+    client, runs, told = desk.client(), Runs("exam"), list[JobEvent]()
+
+    async def look() -> list[tuple[str, int]]:
+        answer = await client.jobs()
+        assert answer is not None
+        told.extend(runs.events(answer, now(), facts={}))
+        return [(type(event).__name__, event.job_id) for event in told]
+
+    async def until(*events: tuple[str, int]) -> None:
+        await eventually(look, lambda seen: set(events) <= set(seen))
+
+    await look()
+    array = cluster.sbatch("sleep 600", "--array=0-1", "--requeue", "-n1")
+    await eventually(look, lambda seen: len(seen) == 2)
+    first, second = sorted(event.job_id for event in told)
+    assert array in {first, second}
+    cluster.scontrol("requeue", str(first))
+    cluster.scancel(second)
+    short = cluster.sbatch("sleep 1", "-n1")
+    await until(("JobRequeued", first), ("JobEnded", second), ("JobStarted", short), ("JobEnded", short))
+    cluster.scancel(first)
+    for _ in range(3):
+        seen = await look()
+
+    assert sorted(seen) == sorted(set(seen))
+    assert {job_id: event.states[:1] for event in told if (job_id := event.job_id) and isinstance(event, JobEnded)} == {
+        second: ["CANCELLED"],
+        short: ["COMPLETED"],
+    }
+    assert len({event.id for event in told}) == len(told) == 6
+    await client.close()
 
 
 async def _names_or_none(client: SlurmRest) -> list[str] | None:
