@@ -8,7 +8,7 @@ from contextlib import aclosing
 
 import msgspec
 
-from lockstep.base.errors import BadInput, Fatal, Retry
+from lockstep.base.errors import BadInput, Retry
 from lockstep.bus.ask import NotPermitted, answers, ask, verb_of
 from lockstep.cli import choose
 from lockstep.cli.connect import Reach
@@ -17,8 +17,10 @@ from lockstep.cli.output import Out
 from lockstep.contracts.events import RequestAccepted, RequestDone, RequestEvent, RequestProgressed, RequestRefused
 from lockstep.contracts.requests import Request, RequestId
 
-HEARD_WITHIN_S = 20.0
-"""For the first answer. Then nobody may be there; the request stays in the queue all the same."""
+UNHEARD_S = 10.0
+"""After so long without an answer the person is told that nobody may be there."""
+PATIENCE_S = 60.0
+"""For the first answer: longer than it takes another replica to take over. The request stays in the queue."""
 CODES = {"invalid": Exit.BAD_INPUT, "denied": Exit.DENIED, "not-found": Exit.NOT_FOUND}
 """What a refusal means for the exit code; any other is a no."""
 
@@ -72,19 +74,18 @@ async def request(reach: Reach, what: Request, user: str, out: Out, *, to_the_en
         await ask(connection, what, user)
     except NotPermitted as e:
         raise Stop(Exit.DENIED, f"NATS does not let you ask as {user!r}: {e}") from e
-    try:
-        async with asyncio.timeout(HEARD_WITHIN_S) as patience:
-            async with aclosing(answers(connection, what, user)) as items:  # type: ignore[type-var]
-                async for event in items:
-                    patience.reschedule(None)
-                    if (end := told(event, out, to_the_end=to_the_end)) is not None:
-                        return end
-    except TimeoutError as e:
-        raise Retry(
-            f"request {what.id}: is in the queue, and nobody has answered for {HEARD_WITHIN_S:g} s; do Lockstep's "
-            "services run? ask again with the same --request-id, or see `lockstep events --kind request`"
-        ) from e
-    raise Fatal("the answers ended")
+    silence = f"request {what.id}: is in the queue, and nobody has answered yet; do Lockstep's services run?"
+    for patience_s in (UNHEARD_S, PATIENCE_S - UNHEARD_S):
+        try:
+            async with asyncio.timeout(patience_s) as patience:
+                async with aclosing(answers(connection, what, user)) as items:  # type: ignore[type-var]
+                    async for event in items:
+                        patience.reschedule(None)
+                        if (end := told(event, out, to_the_end=to_the_end)) is not None:
+                            return end
+        except TimeoutError:
+            out.note(silence)
+    raise Retry(f"request {what.id}: no answer in {PATIENCE_S:g} s; to look again, give the same --request-id")
 
 
 def told(event: RequestEvent, out: Out, *, to_the_end: bool) -> Exit | None:

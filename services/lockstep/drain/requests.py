@@ -120,12 +120,10 @@ class Requests:
         if isinstance(request, HoldRequest) and holds:
             await self._found(address, holds[0])
             return
-        begun = self._ledger.told(address).accepted
-        if begun is not None and not holds:
-            await self._say(done(address, "cancelled" if address.verb == "cancel-drain" else "released", now))
-            return
         verdict = decide_request(address, request, self._seen(address, holds), settings, now)
         match verdict:
+            case Fault(code="not-found") if self._ledger.told(address).accepted:  # ended before the process died
+                await self._say(done(address, "cancelled" if address.verb == "cancel-drain" else "released", now))
             case Fault():
                 await self._refuse(address, verdict)
             case Place():

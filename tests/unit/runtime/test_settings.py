@@ -170,3 +170,43 @@ def test_a_signal_that_cannot_be_read_is_a_fault_of_the_settings(tmp_path: Path,
 def test_an_address_for_traces_without_a_place_for_the_trace_is_refused(tmp_path: Path, ui: str) -> None:
     """It would lead nowhere, or give something away."""
     assert "LOCKSTEP_TRACING_UI" in faults_of(written(tmp_path, SMALL), {"LOCKSTEP_TRACING_UI": ui})
+
+
+def test_rights_to_ask_are_read_as_they_are_written(tmp_path: Path) -> None:
+    """By default nobody may ask; a right names user, verbs and clusters."""
+    assert load(written(tmp_path, SMALL), {}).requests.allow == []
+    text = SMALL + "requests: {allow: [{user: ops, verbs: [hold, release], clusters: ['*'], override: true}]}\n"
+    [right] = load(written(tmp_path, text), {}).requests.allow
+    assert (right.user, right.verbs, right.clusters, right.override) == ("ops", ["hold", "release"], ["*"], True)
+
+
+@pytest.mark.parametrize(
+    ("right", "said"),
+    [
+        ("{verbs: [hold], clusters: [main]}", "requests.allow[0].user: is missing"),
+        ("{user: ops, verbs: [hold], clusters: []}", "requests.allow[0].clusters: []: Expected `array` of length >= 1"),
+        ("{user: ops, verbs: [], clusters: [main]}", "requests.allow[0].verbs: []: Expected `array` of length >= 1"),
+        (
+            "{user: ops, verbs: [hold, reboot], clusters: [main]}",
+            "requests.allow[0]: verbs: 'reboot': want one of hold, release, cancel-drain",
+        ),
+        ("{user: '*', verbs: [hold], clusters: [main]}", "requests.allow[0]: user: '*': want the name of one user"),
+        ("{user: ' a', verbs: [hold], clusters: [main]}", "requests.allow[0]: user: ' a': want the name of one user"),
+        (
+            "{user: ops, verbs: [hold], clusters: ['*', main]}",
+            "requests.allow[0]: clusters: *, main: want either * alone or names",
+        ),
+        (
+            "{user: ops, verbs: [hold], clusters: [mian]}",
+            "requests.allow[0].clusters: 'mian' is no cluster; want * or one of main",
+        ),
+        (
+            "{user: ops, verbs: [hold], clusters: [main], override: true}",
+            "requests.allow[0]: override: is for the verb release",
+        ),
+        ("{user: ops, verbs: [hold], clusters: [main], all: true}", "requests.allow[0].all: there is no such setting"),
+    ],
+)
+def test_a_right_that_says_nothing_clear_is_refused(tmp_path: Path, right: str, said: str) -> None:
+    """A slip in a right must not give more than was meant, nor silently nothing."""
+    assert said in faults_of(written(tmp_path, f"{SMALL}requests: {{allow: [{right}]}}\n"), {})
