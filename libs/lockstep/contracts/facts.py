@@ -158,6 +158,8 @@ class KubeHold(ObjectFact, frozen=True, kw_only=True, omit_defaults=True, tag="k
     request: str = ""
     """The id of the request that it stands for, and in `requested_by` the NATS user that asked."""
     requested_by: str = ""
+    traceparent: str = ""
+    """The trace in which it was asked for, as its annotation `lockstep.sh/traceparent` says."""
     deleting_since: Aware | None = None
     spec: HoldSpec | None = None
     fault: str = ""

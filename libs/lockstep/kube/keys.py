@@ -32,6 +32,8 @@ REQUEST = "lockstep.sh/request"
 """Hold annotation: the id of the request that it stands for. The policy lets only those set it who may `delegate`."""
 REQUESTED_BY = "lockstep.sh/requested-by"
 """Hold annotation: the NATS user that asked for it, who is its owner then. Set by the same."""
+TRACEPARENT = "lockstep.sh/traceparent"
+"""Hold annotation: the W3C trace context in which it was asked for; the drain goes on in that trace."""
 
 FIELD_MANAGER = "lockstep"
 """Our name in `managedFields` and in Events."""

@@ -217,6 +217,11 @@ class Hold(_Wire, frozen=True):
         return one_line(self.metadata.annotations.get(keys.REQUESTED_BY, ""), limit=120)
 
     @property
+    def traceparent(self) -> str:
+        """The trace in which it was asked for, or empty; anybody may write anything there."""
+        return one_line(self.metadata.annotations.get(keys.TRACEPARENT, ""), limit=64)
+
+    @property
     def owner(self) -> str:
         """Whose it is: `nats:` and the user that asked for it by a request, else who created it on Kubernetes.
 

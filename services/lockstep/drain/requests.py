@@ -30,11 +30,12 @@ from lockstep.drain.ledger import Ledger, done, has_ended, next_answers
 from lockstep.drain.status import status_of
 from lockstep.fleet.holds import hold_id
 from lockstep.fleet.pairing import pair
+from lockstep.kube import keys
 from lockstep.kube.errors import AlreadyExists, Invalid
 from lockstep.kube.wire import Hold
 from lockstep.runtime.ports import Ports
 from lockstep.runtime.site import site_of
-from lockstep.runtime.tracing import span
+from lockstep.runtime.tracing import current_traceparent, span
 
 READER = "drain"
 """The name of the consumer, and of its dead letters."""
@@ -162,8 +163,9 @@ class Requests:
 
     async def _place(self, address: Address, wanted: Place) -> None:
         try:
+            traced = {keys.TRACEPARENT: traceparent} if (traceparent := current_traceparent()) else {}
             await self._ports.kube.create_hold(
-                wanted.namespace, wanted.name, wanted.spec, annotations=address.annotations
+                wanted.namespace, wanted.name, wanted.spec, annotations={**address.annotations, **traced}
             )
         except Invalid as e:
             await self._refuse(address, Fault("invalid", one_line(f"Kubernetes refuses it: {e}", limit=400)))

@@ -142,6 +142,7 @@ def hold_fact(hold: Hold, clusters: Sequence[str]) -> KubeHold:
         owner=hold.owner,
         request=hold.request,
         requested_by=hold.requested_by,
+        traceparent=hold.traceparent,
         deleting_since=meta.deletion_timestamp,
         spec=None if fault else spec,
         fault=fault,

@@ -4,9 +4,9 @@ from collections.abc import Iterable
 
 from lockstep.base import clock
 from lockstep.contracts.common import WorkerKey
-from lockstep.contracts.facts import Fact, KubeNode, KubePod, worker_key
+from lockstep.contracts.facts import Fact, KubeHold, KubeNode, KubePod, worker_key
 from lockstep.fleet.facts import FactTable
-from lockstep.fleet.flows import attributes_of, others
+from lockstep.fleet.flows import attributes_of, is_recent, others
 from lockstep.fleet.pairing import Site, workers_on
 from lockstep.pod_watcher.decide import is_echo
 from lockstep.pod_watcher.handlers import NAME
@@ -23,6 +23,8 @@ class Traces:
 
     def step(self, before: Fact | None, after: Fact) -> Step:
         """The span of one change: `before` was told last."""
+        if isinstance(after, KubeHold):
+            return self._of_hold(before, after)
         table, keys = self._table, self._workers(after)
         desired = [table.desired[key] for key in keys if key in table.desired]
         parent = ""
@@ -31,6 +33,12 @@ class Traces:
             parent = table.flows.origin([*desired, *wrote], clock.now()).traceparent
         links = others(parent, (d.traceparent for d in desired if d.holds))
         return Step(NAME, parent, links, attributes_of(after))
+
+    def _of_hold(self, before: Fact | None, after: KubeHold) -> Step:
+        """A new Hold that was asked for within a trace goes on there; what comes of it later links to that."""
+        is_new = before is None and not after.gone and is_recent(after.created_at, clock.now())
+        parent = after.traceparent if is_new else ""
+        return Step(NAME, parent, others(parent, [after.traceparent]), attributes_of(after))
 
     def _workers(self, fact: Fact) -> list[WorkerKey]:
         match fact:

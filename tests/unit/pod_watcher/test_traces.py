@@ -62,6 +62,26 @@ def test_a_hold_begins_a_flow_that_names_it() -> None:
     assert step.attributes == {"lockstep.cluster": "main", "lockstep.hold": "dimm", "k8s.namespace.name": "slurm"}
 
 
+ASKED = BEGAN
+
+
+@pytest.mark.parametrize(
+    ("age_s", "before", "parent", "links"),
+    [
+        pytest.param(1, None, ASKED, [], id="it was asked for just now"),
+        pytest.param(3600, None, "", [ASKED], id="it was asked for long ago"),
+        pytest.param(1, a_hold(), "", [ASKED], id="it has changed since"),
+    ],
+)
+def test_a_hold_that_was_asked_for_within_a_trace_goes_on_there(
+    age_s: float, before: Fact | None, parent: str, links: list[str]
+) -> None:
+    """From the request over NATS to the worker that is drained, one trace; what comes later is linked to it."""
+    hold = a_hold(traceparent=ASKED, created_at=clock.now() - age_s * SECOND)
+    step = traces().step(before, hold)
+    assert (step.parent, step.links) == (parent, links)
+
+
 def test_the_end_of_a_thing_is_no_echo() -> None:
     """Also where the last that changed was ours."""
     pod = a_pod(conditions=SHOWN)
