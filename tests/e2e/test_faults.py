@@ -201,10 +201,40 @@ def test_nats_is_away_for_a_minute(scene: Scene) -> None:
 
 def test_the_stream_of_facts_is_deleted(scene: Scene) -> None:
     """Everybody says anew what is so; nobody takes the silence for an answer."""
-    asyncio.run(_delete_facts(scene.site.lab.nats.url))
+    asyncio.run(_ask_jetstream(scene.site.lab.nats.url, "delete_stream", "LOCKSTEP_FACTS"))
     scene.happens_in_kube()
 
     assert scene.ends_well()["gpu-2"].ours
+    scene.told.gaps("LOCKSTEP_FACTS")
+
+
+@pytest.mark.parametrize("stream", ["LOCKSTEP_FACTS", "LOCKSTEP_EVENTS"])
+def test_a_stream_is_purged(scene: Scene, stream: str) -> None:
+    """An administrator empties it, and nothing else happens that would make anybody look."""
+    asyncio.run(_ask_jetstream(scene.site.lab.nats.url, "purge_stream", stream))
+    scene.told.gaps(stream)
+    scene.happens_in_kube()
+
+    assert scene.ends_well()["gpu-2"].ours
+
+
+def test_nats_is_killed_and_comes_back_with_an_older_store(scene: Scene) -> None:
+    """As after a power cut: what it acknowledged last is gone. The drain of gpu-2 is not taken back for that."""
+    lab, store = scene.site.lab, paths.STATE / "nats"
+    with lab.fail.frozen("nats"):
+        shutil.copytree(store, paths.STATE / "nats-older")
+    scene.happens_in_kube()
+    eventually("gpu-2 is drained", lambda: scene.site.slurm("gpu-2").drained)
+    time.sleep(1)
+    lab.nats.kill()
+    shutil.rmtree(store)
+    (paths.STATE / "nats-older").rename(store)
+    lab.nats.start()
+
+    eventually("the gap is told", lambda: scene.told.events("fleet.gap-found"), 30)
+    assert scene.ends_well()["gpu-2"].ours
+    assert scene.told.places().count("LOCKSTEP_FACTS") == 1
+    assert scene.told.places().count("LOCKSTEP_EVENTS") <= 1
 
 
 def test_the_store_of_nats_is_wiped(scene: Scene) -> None:
@@ -216,6 +246,9 @@ def test_the_store_of_nats_is_wiped(scene: Scene) -> None:
     lab.nats.start()
 
     assert scene.ends_well()["gpu-2"].ours
+    places = scene.told.places()
+    assert sorted(set(places)) == sorted(places)
+    assert {"LOCKSTEP_FACTS", "LOCKSTEP_EVENTS"} <= set(places)
 
 
 def test_the_api_server_is_restarted(scene: Scene) -> None:
@@ -286,9 +319,10 @@ def test_our_token_for_kubernetes_is_revoked(lab: Any, running: Lockstep, site: 
         lab.kube.kubectl("delete", "clusterrolebinding", "lockstep-lab-faults")
 
 
-async def _delete_facts(url: str) -> None:
+async def _ask_jetstream(url: str, what: str, stream: str) -> None:
+    """As an administrator with the `nats` command."""
     client = await nats.connect(url)
-    await client.jetstream().delete_stream("LOCKSTEP_FACTS")
+    await getattr(client.jetstream(), what)(stream)
     await client.close()
 
 

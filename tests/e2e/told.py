@@ -1,5 +1,6 @@
 """What Lockstep says of its sources: the log lines and events from a moment on."""
 
+import time
 from datetime import UTC, datetime
 from typing import Any
 
@@ -28,6 +29,16 @@ class Told:
     def events(self, kind: str) -> list[dict[str, Any]]:
         """The events of that kind."""
         return self._site.events(since=self._since.isoformat(), kind=kind)
+
+    def places(self) -> list[str]:
+        """Where gaps were found: streams, one for each event."""
+        return [event["where"] for event in self.events("fleet.gap-found")]
+
+    def gaps(self, *streams: str) -> None:
+        """Waits until gaps are told; fails unless there is one for each of these streams and stays so."""
+        eventually("gaps are told", lambda: len(self.places()) >= len(streams), 30)
+        time.sleep(3)
+        assert sorted(self.places()) == sorted(streams)
 
     def wait_lost(self, source: str, timeout_s: float = 25) -> None:
         """Waits until the log says that the source is lost."""

@@ -3,8 +3,9 @@
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+import subprocess
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Literal
 
@@ -34,10 +35,49 @@ class NatsServer(EmbeddedNats):
         os.kill(self.pid, signal.SIGSTOP if paused else signal.SIGCONT)
 
 
+class SmallDiskNats(NatsServer):
+    """Keeps its store on a file system of a few megabytes; promises the streams all the same that they have room."""
+
+    def _write_files(self) -> None:
+        super()._write_files()
+        config = self._dir / "nats.conf"
+        config.write_text(config.read_text().replace("sync_interval: 1s", "sync_interval: 1s, max_file_store: 20GB"))
+
+
+class Ballast:
+    """A file that takes what room there is."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / "ballast"
+
+    def fill(self) -> None:
+        """To the last byte."""
+        with self._path.open("wb", buffering=0) as file:
+            for size in (1 << 20, 1 << 12, 1):
+                with suppress(OSError):
+                    while file.write(b"x" * size):
+                        pass
+
+    def free(self) -> None:
+        """There is room again."""
+        self._path.unlink()
+
+
+@contextmanager
+def small_disk(folder: Path, size: str = "16m") -> Iterator[Ballast]:
+    """A file system of that size at `folder`, inside the context. Needs root."""
+    folder.mkdir(parents=True, mode=0o700)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size},mode=700", "tmpfs", str(folder)], check=True)
+    try:
+        yield Ballast(folder)
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
 @asynccontextmanager
-async def nats_server(folder: Path) -> AsyncIterator[NatsServer]:
+async def nats_server(folder: Path, kind: type[NatsServer] = NatsServer) -> AsyncIterator[NatsServer]:
     """A server that runs inside the context."""
-    server = NatsServer(folder)
+    server = kind(folder)
     await server.start()
     try:
         yield server

@@ -4,16 +4,20 @@ import asyncio
 import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar
 
 import pytest
+from structlog.testing import capture_logs
 
 from lockstep.bus.connection import Connection
 from lockstep.bus.events import EventSeen, subscribe_events
 from lockstep.bus.facts import FactFeed, FactSeen
 from lockstep.bus.ordered import CaughtUp
-from lockstep.contracts.events import Event, GapFound
+from lockstep.bus.publisher import Publisher
+from lockstep.bus.streams import ensure
+from lockstep.contracts.events import Event, GapFound, NodeRebooted, SourceBack, StreamFilling
 from lockstep.contracts.facts import Fact, KubeNode, KubePod, SlurmNode, SourceHealth
 from lockstep.contracts.subjects import EVENTS, FACTS, facts_of
 from lockstep.drain.main import SERVICE as DRAIN
@@ -31,7 +35,7 @@ from lockstep.runtime.settings import (
 )
 from lockstep.slurm_poller.main import SERVICE as SLURM_POLLER
 from tests.fakes.kube import FakeKube
-from tests.fakes.nats import NatsServer, connected, nats_server
+from tests.fakes.nats import NatsServer, SmallDiskNats, connected, nats_server, small_disk
 from tests.fakes.slurmrestd import FakeSlurmrestd
 from tests.integration.test_sources import add_worker, cordon
 
@@ -249,3 +253,53 @@ async def test_no_gap_is_told_while_nothing_is_lost(fleet: Fleet) -> None:
             await fleet.in_step()
             await asyncio.sleep(5)
     assert await fleet.events(GapFound) == []
+
+
+async def test_a_full_disk_loses_nothing(tmp_path: Path) -> None:
+    """NATS answers and stores nothing: services go on trying. Afterwards: two lines a process, one event for all."""
+    with small_disk(tmp_path / "nats" / "nats") as ballast, capture_logs() as lines:
+
+        def told(text: str) -> list[str]:
+            return [line["event"] for line in lines if line["event"] == text]
+
+        async def is_stuck() -> bool:
+            return len(told("NATS stores nothing")) >= 2
+
+        async with (
+            nats_server(tmp_path / "nats", SmallDiskNats) as nats,
+            a_fleet(tmp_path, nats) as fleet,
+            fleet.running(),
+        ):
+            before = len(await fleet.events(Event))
+            ballast.fill()
+            much_happens(fleet)
+            await eventually(is_stuck, within_s=40)
+            await asyncio.sleep(3)
+            assert not await fleet.are_in_step()
+            ballast.free()
+            await nats.kill()
+            await nats.again()
+            await fleet.in_step()
+            await asyncio.sleep(5)
+            assert await fleet.are_in_step()
+            assert len(await fleet.events(Event)) > before
+            outages = [event for event in await fleet.events(SourceBack) if event.source == "nats"]
+            assert len(outages) == 1
+            assert await fleet.events(GapFound) == []
+        assert len(told("NATS stores messages again")) == len(told("NATS stores nothing")) <= len(SERVICES)
+
+
+async def test_a_stream_that_fills_up_is_told_once_by_all(fleet: Fleet) -> None:
+    """Three processes see it cross the line; there is one event, and none more while it stays there."""
+    events = NatsSettings(events_max_bytes=1 << 20).streams[1]
+    async with fleet.running():
+        await ensure(fleet.connection, [events])
+        publisher = Publisher(fleet.connection, source="test")
+        at, text = datetime(2026, 1, 1, tzinfo=UTC), "x" * 50_000
+        for number in range(18):
+            await publisher.event(NodeRebooted(id=f"e-{number}", at=at, node="host-1", before=text, after=""))
+        await eventually(lambda: fleet.events(StreamFilling))
+        await asyncio.sleep(5)
+        [event] = await fleet.events(StreamFilling)
+        assert event.stream == EVENTS.name
+        assert 0.8 <= event.used_bytes / event.limit_bytes < 1

@@ -75,9 +75,21 @@ class StreamKeeper:
         streams: Sequence[Stream] = STREAMS,
         facts: Callable[[], Facts] = Facts,
         on_round: Callable[[], None] = lambda: None,
+        on_stuck: Callable[[], None] = lambda: None,
         source: str = "lockstep",
     ) -> None:
-        """Opens nothing. `on_round` is told each time that this lives; `source` is who we are, for `ce-source`."""
+        """Opens nothing.
+
+        Args:
+            connection: where to.
+            on_gap: told the name of a stream that lost messages.
+            publish: publishes events.
+            streams: as they must be.
+            facts: what the process knows of the facts.
+            on_round: told each time that this lives.
+            on_stuck: told again and again while NATS answers and stores nothing.
+            source: who we are, for `ce-source`.
+        """
         self._connection = connection
         self._acks = Acks(connection.client)
         self._on_gap = on_gap
@@ -85,6 +97,7 @@ class StreamKeeper:
         self._streams = streams
         self._facts = facts
         self._on_round = on_round
+        self._on_stuck = on_stuck
         self._source = source
         self.seen: dict[str, StreamState] = {}
         """Each stream as it stood at the last look."""
@@ -229,13 +242,18 @@ class StreamKeeper:
         return int(answer["message"]["seq"]), b64decode(answer["message"].get("data", ""))
 
     def _note_stuck(self, for_s: float) -> None:
-        """An outage is two lines. Its length is kept until its end is said."""
+        """An outage is two lines. Its length is kept until its end is said.
+
+        A nats-server that once found its disk full stores nothing more in that stream until it is restarted (seen with
+        2.15; it goes on answering everything else).
+        """
         if for_s >= STUCK_AFTER_S:
             if not self._stuck_s:
                 log.warning(
                     "NATS stores nothing", error="it answers, and acknowledges no message", after_s=round(for_s)
                 )
             self._stuck_s = for_s
+            self._on_stuck()
         elif self._stuck_s and not for_s:
             log.info("NATS stores messages again", after_s=round(self._stuck_s))
             self._stuck_s = 0.0

@@ -14,7 +14,7 @@ from lockstep.base.errors import Reject, Retry
 from lockstep.bus.acks import Acks, Answer
 from lockstep.bus.connection import NO_MESSAGE, WRONG_LAST_SEQUENCE, ApiError, Connection
 from lockstep.bus.envelope import EXPECTED_SEQUENCE, Message, Unknown, pack_event, pack_fact, unpack_fact
-from lockstep.bus.keeper import Claim
+from lockstep.bus.keeper import STUCK_AFTER_S, Claim
 from lockstep.contracts.events import Event
 from lockstep.contracts.facts import Fact, SourceHealth
 from lockstep.contracts.subjects import FACTS, event_subject, fact_subject
@@ -84,12 +84,13 @@ class Publisher:
         self._events_turn = asyncio.Lock()
         self.claim: Claim | None = None
         """The newest message of ours that the stream of facts has acknowledged."""
-        self._stuck_since: float | None = None
+        self._stuck_since: dict[str, float] = {}
+        """Per kind of messages, when the first was not stored of those that are tried ever since."""
 
     @property
     def stuck_for_s(self) -> float:
-        """For how long nothing of ours was stored, though NATS was there; 0 while all is well, or nothing is sent."""
-        return 0.0 if self._stuck_since is None else monotonic() - self._stuck_since
+        """For how long NATS has stored no fact or no event of ours, though it is there; 0 while all is well."""
+        return monotonic() - min(self._stuck_since.values()) if self._stuck_since else 0.0
 
     def known(self, facts: Iterable[Fact], cause_of: Callable[[Fact], str] = lambda _: "") -> None:
         """Takes what the stream already says of this source, so that only differences are sent. At start, once."""
@@ -250,12 +251,11 @@ class Publisher:
             for start in range(0, len(messages), WINDOW):
                 answers += await self._acks.send(messages[start : start + WINDOW], ACK_WITHIN_S)
         except Retry:
-            self._stuck_since = None
             if monotonic() >= deadline:
                 raise
         answers += [Retry("not sent")] * (len(messages) - len(answers))
         failures = [a for a in answers if isinstance(a, Retry) and not _lost_race(a)]
-        self._note(failures)
+        self._note(messages, failures)
         if failures:
             if monotonic() >= deadline:
                 raise failures[0]
@@ -263,11 +263,14 @@ class Publisher:
             await asyncio.sleep(AGAIN_AFTER_S)
         return list(zip(messages, answers, strict=True))
 
-    def _note(self, failures: list[Retry]) -> None:
-        if not failures or not self._connection.up.is_set():
-            self._stuck_since = None
-        elif self._stuck_since is None:
-            self._stuck_since = monotonic()
+    def _note(self, messages: list[Message], failures: list[Retry]) -> None:
+        """An outage of NATS itself does not count, unless it ends one of this kind: the server may be restarted."""
+        kind = messages[0].subject.split(".")[1] if messages else ""
+        is_away = not self._connection.up.is_set() and self.stuck_for_s < STUCK_AFTER_S
+        if not failures or is_away:
+            self._stuck_since.pop(kind, None)
+        else:
+            self._stuck_since.setdefault(kind, monotonic())
 
 
 def _waves(events: Iterable[Event], messages: Iterable[Message]) -> list[list[Message]]:

@@ -17,12 +17,15 @@ from typing import IO, NamedTuple, NoReturn
 import structlog
 
 from lockstep.base.backoff import backoff
+from lockstep.base.clock import monotonic
 from lockstep.base.errors import Fatal
 
 HOST = "127.0.0.1"
 USER = "lockstep"
 START_WITHIN_S = 20.0
 STOP_WITHIN_S = 10.0
+RESTART_EVERY_S = 30.0
+"""A server that stores nothing, as on a full disk, is restarted so often: it does not see that there is room again."""
 
 log = structlog.get_logger()
 
@@ -52,6 +55,7 @@ class EmbeddedNats:
         self._port = port or _free_port()
         self._process: asyncio.subprocess.Process | None = None
         self._lock: IO[str] | None = None
+        self._started_at = 0.0
         self.starts = 0
 
     @property
@@ -87,6 +91,12 @@ class EmbeddedNats:
             await asyncio.sleep(backoff(attempt, first_s=0.1, limit_s=5))
             attempt += 1
             await self._launch()
+
+    def restart(self) -> None:
+        """Ends the child, which `run` then starts anew; does nothing when that was done a moment ago."""
+        if self.pid is not None and self._process is not None and monotonic() - self._started_at >= RESTART_EVERY_S:
+            log.warning("Restarting the embedded NATS server", pid=self.pid, reason="it stores nothing")
+            self._process.terminate()
 
     async def stop(self) -> None:
         """Ends it; what it has stored stays."""
@@ -162,6 +172,7 @@ class EmbeddedNats:
             start_new_session=True,
         )
         self.starts += 1
+        self._started_at = monotonic()
         await self._wait_ready(self._process)
         _write_private(self._dir / "nats.url", self.address.url + "\n")
 

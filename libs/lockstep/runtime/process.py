@@ -85,7 +85,7 @@ class Process:
                 await until_done(partial(ensure, connection, streams))
                 mirror = Mirror(FactFeed(connection, on_round=partial(health.beat, "mirror")))
                 recovery = Recovery(mirror)
-                keeper = self._keeper(connection, recovery)
+                keeper = self._keeper(connection, recovery, server.restart if server else lambda: None)
                 self._start(group, "streams", keeper.run())
                 self._start(group, "mirror", mirror.run())
                 self._start(group, "recovery", recovery.run())
@@ -202,7 +202,7 @@ class Process:
             margin_s=settings.duration_s / 5,
         )
 
-    def _keeper(self, connection: Connection, recovery: Recovery) -> StreamKeeper:
+    def _keeper(self, connection: Connection, recovery: Recovery, on_stuck: Callable[[], None]) -> StreamKeeper:
         """What several processes find, one of them says; the events are the same whoever publishes them."""
         bus = Publisher(connection, source=self._name, patience_s=3.0, on_event=count_event)
         return StreamKeeper(
@@ -212,6 +212,7 @@ class Process:
             streams=self._settings.nats.streams,
             facts=recovery.facts,
             on_round=partial(self._health.beat, "streams"),
+            on_stuck=on_stuck,
             source=self._name,
         )
 
