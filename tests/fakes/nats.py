@@ -13,7 +13,7 @@ from lockstep.bus.connection import Connection, connect
 from lockstep.bus.streams import ensure
 from lockstep.runtime.embedded import HOST, EmbeddedNats, NatsAddress
 
-Way = Literal["pass", "blackhole", "hold-answers"]
+Way = Literal["pass", "blackhole", "hold-answers", "lose-answers"]
 
 
 class NatsServer(EmbeddedNats):
@@ -38,10 +38,13 @@ class NatsServer(EmbeddedNats):
 class SmallDiskNats(NatsServer):
     """Keeps its store on a file system of a few megabytes; promises the streams all the same that they have room."""
 
+    SYNC = "sync_interval: 1s"
+    ROOMY = "sync_interval: 1s, max_file_store: 20GB"
+
     def _write_files(self) -> None:
         super()._write_files()
         config = self._dir / "nats.conf"
-        config.write_text(config.read_text().replace("sync_interval: 1s", "sync_interval: 1s, max_file_store: 20GB"))
+        config.write_text(config.read_text().replace(self.SYNC, self.ROOMY))
 
 
 class Ballast:
@@ -106,7 +109,10 @@ async def connected(
 
 
 class TcpProxy:
-    """Between client and server. In a blackhole nothing passes and nothing is closed."""
+    """Between client and server. In a blackhole nothing passes and nothing is closed.
+
+    Lost answers make a connection useless: it is closed when the next answer comes.
+    """
 
     def __init__(self, target: NatsAddress) -> None:
         self._target = target
@@ -115,12 +121,14 @@ class TcpProxy:
         self._open.set()
         self._answers = asyncio.Event()
         self._answers.set()
+        self._losing = False
         self._pipes: set[asyncio.Task[None]] = set()
         self.address = target
 
     def set(self, way: Way) -> None:
         """How to fail from now on. What is held back passes later, as over a real network."""
-        for event, is_open in ((self._open, way != "blackhole"), (self._answers, way == "pass")):
+        self._losing = way == "lose-answers"
+        for event, is_open in ((self._open, way != "blackhole"), (self._answers, way != "hold-answers")):
             if is_open:
                 event.set()
             else:
@@ -150,22 +158,34 @@ class TcpProxy:
             try:
                 async with asyncio.TaskGroup() as group:
                     there = group.create_task(self._pipe(reader, far_writer, [self._open]))
-                    back = group.create_task(self._pipe(far_reader, writer, [self._open, self._answers]))
+                    gates = [self._open, self._answers]
+                    back = group.create_task(self._pipe(far_reader, writer, gates, may_lose=True))
                     await asyncio.wait([there, back], return_when=asyncio.FIRST_COMPLETED)
                     there.cancel()
                     back.cancel()
             finally:
                 far_writer.close()
-                writer.close()
+        writer.close()
         self._pipes.discard(task)
 
     async def _pipe(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, gates: list[asyncio.Event]
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        gates: list[asyncio.Event],
+        *,
+        may_lose: bool = False,
     ) -> None:
+        lost = False
         with suppress(OSError):
             while data := await reader.read(65536):
                 for gate in gates:
                     await gate.wait()
+                if may_lose and self._losing:
+                    lost = True
+                    continue
+                if lost:
+                    return
                 writer.write(data)
                 await writer.drain()
 

@@ -25,6 +25,7 @@ from lockstep.contracts.facts import Fact, SlurmNode
 from lockstep.contracts.subjects import EVENTS, FACTS, fact_subject
 from lockstep.fleet.facts import key_of
 from lockstep.fleet.mirror import Mirror
+from lockstep.runtime.settings import NatsSettings
 from lockstep.runtime.tracing import Step, sending, steps
 from tests.fakes.nats import NatsServer, TcpProxy, connected, nats_server
 from tests.spans import header_of, is_child, kept_spans
@@ -515,3 +516,26 @@ async def test_a_fact_keeps_its_cause_until_it_has_another(connection: Connectio
     assert await cause() == "e-1"
     await successor.facts([node(1, "MIXED")], causes={subject: "e-3"})
     assert await cause() == "e-3"
+
+
+async def test_a_changed_bound_changes_the_stream(connection: Connection) -> None:
+    """At the next start of a service, without losing what fits."""
+    await Publisher(connection, source="test").events([event(1), event(2)])
+    await ensure(connection, NatsSettings(events_max_bytes=5 << 20, events_max_age_s=3600).streams)
+    config = (await connection.call(f"STREAM.INFO.{EVENTS.name}"))["config"]
+    assert (config["max_bytes"], config["max_age"]) == (5 << 20, 3600 * 10**9)
+    assert await stored_events(connection) == ["e-1", "e-2"]
+
+
+async def test_a_full_stream_of_facts_takes_no_more_and_drops_none(connection: Connection) -> None:
+    """Whoever publishes is told so and goes on trying; an older fact is never given up for a newer."""
+    small = msgspec.structs.replace(FACTS, max_bytes=1 << 20)
+    await ensure(connection, [small])
+    publisher = Publisher(connection, source="test", patience_s=0.5)
+    with pytest.raises(Retry, match="maximum bytes"):
+        await publisher.facts(node(number, comment="x" * 50_000) for number in range(30))
+    there = await replay(connection)
+    assert 10 < len(there) < 30
+    assert [fact.identity for fact in there] == [f"gpu-{n}" for n in range(len(there))]
+    await ensure(connection)
+    assert await publisher.fact(node(99))

@@ -1,4 +1,8 @@
-"""The events, from a moment on, as they come."""
+"""The events, from a moment on, as they come.
+
+How to go on where a reader stopped, see `ordered.Start`; in which order events are, see `publisher.Publisher`. An event
+that comes twice has the same id (and `Nats-Msg-Id`) both times.
+"""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing

@@ -6,6 +6,7 @@ import pytest
 
 from lockstep.base.errors import BadInput
 from lockstep.contracts.policy import Policy, Protect, signal_of
+from lockstep.contracts.subjects import EVENTS, FACTS, STREAMS
 from lockstep.runtime.load import load
 from lockstep.runtime.settings import Settings
 
@@ -210,3 +211,18 @@ def test_rights_to_ask_are_read_as_they_are_written(tmp_path: Path) -> None:
 def test_a_right_that_says_nothing_clear_is_refused(tmp_path: Path, right: str, said: str) -> None:
     """A slip in a right must not give more than was meant, nor silently nothing."""
     assert said in faults_of(written(tmp_path, f"{SMALL}requests: {{allow: [{right}]}}\n"), {})
+
+
+def test_the_events_are_kept_as_long_and_as_large_as_set(tmp_path: Path) -> None:
+    """The other streams stay as they are."""
+    path = written(tmp_path, SMALL + "nats: {events_max_bytes: 10000000, events_max_age_s: 86400}\n")
+    facts, events, *_ = load(path, {}).nats.streams
+    assert facts == FACTS
+    assert (events.name, events.max_bytes, events.max_age_s) == (EVENTS.name, 10_000_000, 86_400)
+    assert load(written(tmp_path, SMALL), {}).nats.streams == STREAMS
+
+
+@pytest.mark.parametrize("field", ["events_max_bytes: 1000", "events_max_age_s: 60", "events_max_bytes: a lot"])
+def test_a_bound_of_the_events_that_makes_no_sense_is_refused(tmp_path: Path, field: str) -> None:
+    """Less than a mebibyte, less than ten minutes, no number."""
+    assert "nats." + field.partition(":")[0] in faults_of(written(tmp_path, SMALL + f"nats: {{{field}}}\n"), {})
