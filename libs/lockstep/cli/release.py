@@ -23,7 +23,7 @@ from lockstep.cli.view import Fleet, WorkerView, worker_view
 from lockstep.cli.who import whoami
 from lockstep.cli.why import ending
 from lockstep.contracts.facts import KubeHold
-from lockstep.contracts.requests import ReleaseRequest
+from lockstep.contracts.requests import ReleaseRequest, owner_of
 from lockstep.fleet.holds import hold_id
 
 
@@ -66,7 +66,7 @@ async def run(args: Namespace) -> int:
     async with Reach.of(args) as reach:
         fleet = await read_fleet(reach, out)
         if by_nats := await goes_by_nats(args, reach):
-            me = f"nats:{nats_user(args, reach)}"
+            me = owner_of(nats_user(args, reach))
         else:
             fleet, me = await with_holds_of_now(reach, fleet), await whoami(reach)
         sight = Sight.of(fleet, choose.clusters(fleet, args.cluster), me)

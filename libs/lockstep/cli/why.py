@@ -15,6 +15,7 @@ from lockstep.cli.view import Fleet, WorkerView, worker_view
 from lockstep.contracts.common import Aware
 from lockstep.contracts.facts import HoldView
 from lockstep.contracts.hold import DrainPolicy
+from lockstep.contracts.requests import user_of
 from lockstep.fleet.pairing import pair
 from lockstep.fleet.worker import Worker
 from lockstep.kube import keys
@@ -72,7 +73,8 @@ def ending(hold: HoldView) -> str:
     name, _, last = rest.partition("/")
     match kind:
         case "hold":
-            return f"lockstep release {quote(last)}"
+            user = user_of(hold.owner)
+            return f"lockstep release {quote(last)}" + (f" --through nats --nats-user {quote(user)}" if user else "")
         case "cordon":
             return f"kubectl uncordon {quote(name)}"
         case "pod-cordon":

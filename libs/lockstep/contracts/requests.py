@@ -13,6 +13,19 @@ ObjectName = Annotated[str, msgspec.Meta(max_length=253, pattern=r"^([a-z0-9]([-
 Why = Annotated[str, msgspec.Meta(max_length=200)]
 
 
+_OWNER = "nats:"
+
+
+def owner_of(user: str) -> str:
+    """What a NATS user is called as the owner of a Hold: never what somebody on Kubernetes is called."""
+    return f"{_OWNER}{user}"
+
+
+def user_of(owner: str) -> str:
+    """The NATS user who is this owner; empty for any other."""
+    return owner.removeprefix(_OWNER) if owner.startswith(_OWNER) else ""
+
+
 class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="verb"):
     """Common to all requests."""
 

@@ -12,6 +12,7 @@ import msgspec
 from lockstep.base.text import one_line
 from lockstep.contracts.common import Aware
 from lockstep.contracts.hold import MAX_REASON, Condition, HoldSpec, HoldStatus
+from lockstep.contracts.requests import owner_of
 from lockstep.kube import keys
 
 T = TypeVar("T")
@@ -228,7 +229,7 @@ class Hold(_Wire, frozen=True):
         That is what the API server said; without the admission policy it is the client that wrote the spec.
         """
         if by := self.requested_by:
-            return f"nats:{by}"
+            return owner_of(by)
         said = self.metadata.annotations.get(keys.OWNER, "")
         if not said:
             writers = [f for f in self.metadata.managed_fields if f.fields.spec]

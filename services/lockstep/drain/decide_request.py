@@ -19,6 +19,7 @@ from lockstep.contracts.requests import (
     HoldRequest,
     ReleaseRequest,
     RequestId,
+    owner_of,
 )
 from lockstep.contracts.subjects import ROOT, name_of, tag_of, token
 from lockstep.drain.status import SELECTS_ALL
@@ -258,7 +259,7 @@ def _release(address: Address, request: ReleaseRequest, seen: Seen, settings: Se
         holds=[_ending(hold, held if overrides else [])],
         outcome="released",
         workers=len(held),
-        by=f"nats:{address.user}",
+        by=owner_of(address.user),
         why=_clean(request.why),
     )
 
@@ -282,7 +283,7 @@ def _cancel(address: Address, request: CancelDrainRequest, seen: Seen, settings:
     if not mine:
         return Fault("not-found", f"worker: {name!r}: no hold of user {address.user!r} stands on it")
     holds = [_ending(hold, []) for hold in mine]
-    return End(holds=holds, outcome="cancelled", workers=1, by=f"nats:{address.user}", why=_clean(request.why))
+    return End(holds=holds, outcome="cancelled", workers=1, by=owner_of(address.user), why=_clean(request.why))
 
 
 def _stands(hold: Hold, worker: Worker, settings: Settings, now: datetime) -> bool:

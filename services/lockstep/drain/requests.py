@@ -35,7 +35,7 @@ from lockstep.kube.errors import AlreadyExists, Invalid
 from lockstep.kube.wire import Hold
 from lockstep.runtime.ports import Ports
 from lockstep.runtime.site import site_of
-from lockstep.runtime.tracing import current_traceparent, span
+from lockstep.runtime.tracing import Step, current_traceparent, step
 
 READER = "drain"
 """The name of the consumer, and of its dead letters."""
@@ -80,7 +80,7 @@ class Requests:
             raise Reject("subject: want lockstep.request.<verb>.v1.<user>.<cluster>.<id>, as request_subject makes it")
         turn = self._turns.setdefault((address.user, address.cluster), asyncio.Lock())
         about = {"lockstep.request": address.id, "lockstep.verb": address.verb, "lockstep.user": address.user}
-        with span("request", parent=traceparent_of(message.headers), attributes=about):
+        with step(lambda: Step("request", traceparent_of(message.headers), (), about, message.subject)):
             async with turn:
                 try:
                     await self._handle(address, message)

@@ -93,8 +93,14 @@ def test_each_hold_is_ended_where_it_lives(ident: str, way: str) -> None:
     assert ending(a_view(id=ident)) == way
 
 
+def test_a_hold_that_was_asked_for_over_nats_is_ended_there() -> None:
+    """By the same user; a person on Kubernetes would have to override it."""
+    assert ending(a_view(owner="nats:ops")) == "lockstep release dimm --through nats --nats-user ops"
+
+
 def test_a_name_from_outside_never_becomes_a_second_command() -> None:
     """What is to be pasted into a shell is quoted."""
+    assert ending(a_view(owner="nats:a;b")) == "lockstep release dimm --through nats --nats-user 'a;b'"
     assert ending(a_view(id="slurm/gpu-3; rm -rf x")) == "scontrol update nodename='gpu-3; rm -rf x' state=resume"
 
 
