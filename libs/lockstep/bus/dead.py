@@ -1,11 +1,13 @@
 """Dead letters: messages that a reader could not handle, kept whole, so that a person can look and send them again."""
 
-from collections.abc import Mapping
-from contextlib import aclosing
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import aclosing, suppress
 from datetime import datetime
 from typing import NamedTuple
 
 import nats
+from nats.aio.msg import Msg
 
 from lockstep.base.clock import now
 from lockstep.base.errors import Reject, Retry
@@ -21,6 +23,8 @@ PREFIX = "lockstep-dead-"
 REPLAYED = "lockstep-replayed"
 """Header of a message that was a dead letter: its sequence among them."""
 MAX_WHY = 300
+MAX_REPLAYS = 64
+"""That wait for one reader; whoever asks for more waits too."""
 MAX_HEADER = 1024
 SPARE = 8 * 1024
 """Bytes of a message that are left for the letter's own headers."""
@@ -104,6 +108,15 @@ def pack_letter(
     )
 
 
+class Replay(NamedTuple):
+    """A dead letter that a reader without a stream of its own is asked to handle again."""
+
+    received: Received
+    """The message as it was; it has no sequence."""
+    answer: Callable[[str], Awaitable[None]]
+    """To be told `ok`, or why not."""
+
+
 class DeadLetters:
     """The stream of dead letters."""
 
@@ -180,6 +193,25 @@ class DeadLetters:
             headers = letter.headers | {MSG_ID: mark, REPLAYED: str(letter.sequence)}
             await self._store(Message(letter.subject, headers, letter.body))
         await self._connection.call(f"STREAM.MSG.DELETE.{DEAD.name}", {"seq": letter.sequence})
+
+    async def replays(self, reader: str) -> AsyncIterator[Replay]:
+        """What a reader is asked to handle again, for ever. Each is to be answered."""
+        asked: asyncio.Queue[Msg] = asyncio.Queue(MAX_REPLAYS)
+        subscription = await self._connection.client.subscribe(replay_subject(reader), cb=asked.put)
+        try:
+            while True:
+                message = await asked.get()
+                headers = dict(message.headers or {})
+                subject = headers.pop(REPLAY_OF, "")
+
+                async def answer(text: str, message: Msg = message) -> None:
+                    with suppress(nats.errors.Error, OSError):
+                        await message.respond(one_line(text, limit=MAX_WHY).encode())
+
+                yield Replay(Received(subject, message.data, headers, 0, None), answer)
+        finally:
+            with suppress(nats.errors.Error, OSError):
+                await subscription.unsubscribe()
 
     async def _post(self, letter: Letter) -> None:
         headers = letter.headers | {REPLAY_OF: letter.subject, REPLAYED: str(letter.sequence)}

@@ -16,11 +16,11 @@ from lockstep.cli import choose
 from lockstep.cli.connect import Reach
 from lockstep.cli.exits import Exit
 from lockstep.cli.filters import Wanted, block_of, tags_of, workers_of
-from lockstep.cli.happened import line
 from lockstep.cli.history import events_of, opened, say_beginning
 from lockstep.cli.moments import between
 from lockstep.cli.output import Out
 from lockstep.cli.sources import facts_of, fleet_of
+from lockstep.fleet.happened import line
 
 DEFAULT_S = 3600
 

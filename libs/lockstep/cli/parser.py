@@ -35,7 +35,20 @@ def build() -> Parser:
     )
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     common = _common()
-    for add in (_get, _why, _hold, _release, _cancel_drain, _events, _story, _diff, _dead, _doctor, _standalone):
+    for add in (
+        _get,
+        _why,
+        _hold,
+        _release,
+        _cancel_drain,
+        _events,
+        _story,
+        _diff,
+        _dead,
+        _doctor,
+        _standalone,
+        _forward,
+    ):
         add(commands, common)
     completion = _command(commands, "completion", "print the completion script of a shell")
     completion.add_argument("shell", choices=("bash", "zsh", "fish"))
@@ -188,6 +201,10 @@ def _doctor(commands: "_Commands[Parser]", common: Parser) -> None:
 
 def _standalone(commands: "_Commands[Parser]", common: Parser) -> None:
     _command(commands, "standalone", "run all services in this process, with a NATS server of its own", common)
+
+
+def _forward(commands: "_Commands[Parser]", common: Parser) -> None:
+    _command(commands, "forward", "post events to the HTTP endpoints of the settings", common)
 
 
 def _words(kind: type[DrainPolicy | AtDeadline]) -> tuple[str, ...]:

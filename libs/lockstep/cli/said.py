@@ -5,12 +5,12 @@ from datetime import datetime
 
 from lockstep.bus.envelope import Unknown
 from lockstep.bus.events import EventSeen
-from lockstep.cli.happened import said
 from lockstep.cli.moments import lasting
 from lockstep.contracts import events as e
 from lockstep.contracts.facts import SITE
 from lockstep.contracts.hold import JobBrief
 from lockstep.contracts.subjects import tag_of
+from lockstep.fleet.happened import said
 from lockstep.slurm.reasons import is_ours
 
 MAX_JOBS = 20

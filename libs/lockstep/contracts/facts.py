@@ -383,6 +383,21 @@ class StreamHealth(Fact, frozen=True, kw_only=True, omit_defaults=True, tag="str
         return self.stream
 
 
+class ForwardPosition(Fact, frozen=True, kw_only=True, omit_defaults=True, tag="forward.position"):
+    """How far an HTTP endpoint is: all events up to `sequence` are posted or are dead letters."""
+
+    endpoint: str
+    """Its name in the settings."""
+    stream: str
+    """When the stream of events was created, so that a later one is told apart."""
+    sequence: int
+
+    @property
+    def identity(self) -> str:
+        """The endpoint's name."""
+        return self.endpoint
+
+
 AnyFact = (
     KubeNode
     | KubePod
@@ -394,6 +409,7 @@ AnyFact = (
     | Wrote
     | SourceHealth
     | StreamHealth
+    | ForwardPosition
 )
 
 

@@ -8,6 +8,7 @@ from lockstep.contracts.common import WorkerKey
 from lockstep.contracts.facts import (
     Desired,
     Fact,
+    ForwardPosition,
     KubeHold,
     KubeNode,
     KubePod,
@@ -251,6 +252,8 @@ def touched_by(fact: Fact) -> Touched:
             return Touched(nodes=frozenset({fact.name}))
         case SlurmJob():
             return Touched(workers=frozenset((fact.cluster, node) for node in fact.nodes))
+        case ForwardPosition():
+            return NOTHING
         case SourceHealth():
             return Touched(sources=frozenset({(fact.source, fact.of)}))
         case _:

@@ -168,6 +168,22 @@ PODS = Gauge(
     registry=REGISTRY,
 )
 
+# What is posted to HTTP endpoints
+
+FORWARDED = Counter(
+    "lockstep_forwarded",
+    "Events for an endpoint of `forward` by outcome: posted, failed (a try; it is tried again), dead (a dead letter),"
+    " missed (the stream dropped them before)",
+    ["endpoint", "outcome"],
+    registry=REGISTRY,
+)
+FORWARD_AGE = Gauge(
+    "lockstep_forward_age_seconds",
+    "Seconds since the oldest event that an endpoint has not taken was read",
+    ["endpoint"],
+    registry=REGISTRY,
+)
+
 _OTHER = "other"
 _VERBS = frozenset(tag_of(kind).rpartition(".")[0] for kind in REQUEST_TYPES)
 

@@ -1,13 +1,16 @@
 """All settings, as frozen types with the unit in the name. Read once, at start; see `load`."""
 
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
 
+from lockstep.contracts.events import EVENT_TYPES
 from lockstep.contracts.policy import Policy
-from lockstep.contracts.subjects import EVENTS, STREAMS, Stream
+from lockstep.contracts.subjects import EVENTS, STREAMS, Stream, tag_of
+from lockstep.slurm.hostlist import expand
 
 Name = Annotated[str, Meta(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", max_length=40)]
 """Small letters, digits and dashes: fit for a part of a Kubernetes object's name."""
@@ -198,6 +201,50 @@ class RequestSettings(Part, frozen=True, kw_only=True):
     """Requests for a hold that are accepted and not done, at most; more are refused."""
 
 
+class ForwardSettings(Part, frozen=True, kw_only=True):
+    """An HTTP endpoint that events are posted to."""
+
+    name: Name
+    url: Annotated[str, Meta(pattern=r"^https?://[^@\s]+$")]
+    """Without a password; redirects are not followed."""
+    events: list[str] = []
+    """Types, such as `drain.drained` or `hold.*`. Empty: all."""
+    clusters: list[str] = []
+    """Only what happens in these; empty: all, and what belongs to none."""
+    workers: list[str] = []
+    """Only what is about these: names or host lists. Empty: all."""
+    format: Literal["cloudevents-binary", "cloudevents-structured", "slack"] = "cloudevents-binary"
+    """How an event looks on HTTP; slack: one line of text."""
+    secret_file: str = ""
+    """File with the secret that signs each post after Standard Webhooks; read anew at each post."""
+    headers_file: str = ""
+    """File with headers to send, one `Name: value` a line, such as Authorization; read anew at each post."""
+    ca_file: str = ""
+    """Certificates to trust instead of the system's."""
+    timeout_s: Seconds = 10.0
+    """For one post."""
+    retry_for_s: Annotated[float, Meta(ge=0, le=7 * 24 * 3600)] = 3600.0
+    """So long after its first try an event becomes a dead letter."""
+    since: Literal["now", "oldest"] = "now"
+    """Where to begin when nothing was ever posted there; after that, where it ended."""
+
+    def faults(self) -> list[str]:
+        """What no single field can tell."""
+        types = [tag_of(kind) for kind in EVENT_TYPES]
+        names = types + [one.rpartition(".")[0] for one in types]
+        found = [
+            f"events: {one!r} is no type of event, see docs/events.md"
+            for one in self.events
+            if not any(fnmatchcase(name, one) for name in names)
+        ]
+        for one in self.workers:
+            try:
+                expand(one)
+            except ValueError as e:
+                found.append(f"workers: {e}")
+        return found
+
+
 class Settings(Part, frozen=True, kw_only=True):
     """Everything that can be set."""
 
@@ -214,6 +261,8 @@ class Settings(Part, frozen=True, kw_only=True):
     log: LogSettings = LogSettings()
     lease: LeaseSettings = LeaseSettings()
     requests: RequestSettings = RequestSettings()
+    forward: list[ForwardSettings] = []
+    """Where events are posted to."""
     data_dir: str = "~/.local/state/lockstep"
     """Where the NATS server of our own keeps its data."""
 
@@ -221,6 +270,12 @@ class Settings(Part, frozen=True, kw_only=True):
         """What no single field can tell."""
         names = [cluster.name for cluster in self.clusters]
         found = [f"clusters: two are called {name!r}" for name in sorted(set(names)) if names.count(name) > 1]
+        ends = [endpoint.name for endpoint in self.forward]
+        found += [f"forward: two are called {name!r}" for name in sorted(set(ends)) if ends.count(name) > 1]
+        for i, endpoint in enumerate(self.forward):
+            strange = [name for name in endpoint.clusters if name not in names]
+            known = f"want one of {', '.join(names)}"
+            found += [f"forward[{i}].clusters: {name!r} is no cluster; {known}" for name in strange]
         for i, right in enumerate(self.requests.allow):
             known = f"want * or one of {', '.join(names)}"
             strange = [c for c in right.clusters if c not in {ALL, *names}]

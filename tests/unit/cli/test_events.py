@@ -8,12 +8,12 @@ import pytest
 
 from lockstep.base.errors import BadInput
 from lockstep.bus.envelope import Unknown
-from lockstep.cli import happened
 from lockstep.cli.events import start_of, text_of, wanted_of
 from lockstep.contracts import events as e
 from lockstep.contracts.common import WorkerRef
 from lockstep.contracts.facts import Progress, Taint
 from lockstep.contracts.subjects import tag_of
+from lockstep.fleet import happened
 from tests.builders import NOW, a_view
 from tests.unit.cli.life import seen
 from tests.unit.cli.seen import args
