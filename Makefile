@@ -38,6 +38,7 @@ down: $(VENV)/.done ## End the lab and all that runs on it; leaves nothing behin
 
 bench: $(VENV)/.done ## Measure on 1,000 real slurmds; writes docs/bench/
 	@$(BIN)/python -m tests.bench
+	@$(BIN)/python -m tests.bench stream
 
 docs: $(VENV)/.done ## Write the page of metrics and the dashboards anew
 	@$(BIN)/python -m tests.observability

@@ -1,4 +1,7 @@
-"""``python -m tests.bench``: measures Lockstep on real slurmds, prints a table and writes ``docs/bench``."""
+"""``python -m tests.bench``: measures Lockstep on real slurmds, prints a table and writes ``docs/bench``.
+
+``python -m tests.bench stream`` measures the streams alone.
+"""
 
 import argparse
 import asyncio
@@ -10,7 +13,7 @@ from typing import Any
 
 import aiohttp
 
-from tests.bench import cost, fleet, report
+from tests.bench import cost, fleet, report, stream
 from tests.bench.eyes import PROTECT, KubeEyes, SlurmEyes
 from tests.bench.legs import Legs, Numbers
 from tests.lab import versions
@@ -28,6 +31,8 @@ LEGS = ("idle", "cordons", "drains", "all-cordons", "all-drains")
 
 def main(arguments: list[str]) -> int:
     """Run it; returns the exit status."""
+    if arguments[:1] == ["stream"]:
+        return stream.main(arguments[1:])
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
     parser.add_argument("--workers", type=int, default=FULL, help="real slurmds (default 1,000; about 4.5 GB)")
     parser.add_argument("--samples", type=int, default=100, help="of each leg that is measured one worker at a time")

@@ -539,3 +539,31 @@ async def test_a_full_stream_of_facts_takes_no_more_and_drops_none(connection: C
     assert [fact.identity for fact in there] == [f"gpu-{n}" for n in range(len(there))]
     await ensure(connection)
     assert await publisher.fact(node(99))
+
+
+async def test_facts_that_were_missed_lead_to_a_new_reading(connection: Connection) -> None:
+    """A reader of facts holds a state: when the stream no longer has what comes next, all of it is read anew."""
+    publisher = Publisher(connection, source="test")
+    async with mirrored(connection) as mirror:
+        await publisher.facts([node(1), node(2)])
+        await until(lambda: mirror.standing == 2)
+        for name in (await connection.call(f"CONSUMER.NAMES.{FACTS.name}"))["consumers"]:
+            await connection.call(f"CONSUMER.DELETE.{FACTS.name}.{name}")
+        await publisher.fact(msgspec.structs.replace(node(2), gone=True))
+        await publisher.fact(node(3))
+        await connection.call(f"STREAM.PURGE.{FACTS.name}", {"seq": 4})
+        await until(lambda: ("main", "gpu-3") in mirror.table.slurm_nodes)
+        assert list(mirror.table.slurm_nodes) == [("main", "gpu-3")]
+        assert mirror.standing == 1
+
+
+async def test_what_a_service_knows_before_the_stream_has_it_does_not_count_as_standing(connection: Connection) -> None:
+    """It would seem to be missing there. What is gone does not count either, nor what was read and is gone again."""
+    publisher = Publisher(connection, source="test")
+    async with mirrored(connection) as mirror:
+        await publisher.facts([node(1), node(2), node(3)])
+        await publisher.fact(msgspec.structs.replace(node(2), gone=True))
+        await publisher.fact(node(1, "DOWN"))
+        await until(lambda: mirror.sequence == 5)
+        mirror.table.apply(node(9))
+        assert (mirror.standing, len(mirror.table)) == (2, 3)

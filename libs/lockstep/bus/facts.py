@@ -36,6 +36,8 @@ class FactFeed:
     ) -> None:
         """Opens nothing. `on_round` is told again and again that this lives."""
         self._reader = OrderedReader(connection, FACTS.name, filters, whole=True, on_round=on_round)
+        self._standing: set[int] = set()
+        """Hashes of the subjects."""
         self.unknown: dict[str, int] = {}
         """How many messages of each kind could not be read."""
 
@@ -49,6 +51,11 @@ class FactFeed:
         """The sequence of the last message that was taken from the stream; 0: none yet."""
         return self._reader.last
 
+    @property
+    def standing(self) -> int:
+        """How many facts that stand were told; so many messages the stream must have at least."""
+        return len(self._standing)
+
     def read_anew(self, why: str) -> None:
         """What was told no longer counts; after a `Reset` everything is told again."""
         self._reader.read_anew(why)
@@ -58,7 +65,10 @@ class FactFeed:
         async with aclosing(self._reader.items()) as items:  # type: ignore[type-var]
             async for item in items:
                 match item:
-                    case CaughtUp() | Reset():
+                    case CaughtUp():
+                        yield item
+                    case Reset():
+                        self._standing.clear()
                         yield item
                     case Missed():
                         continue
@@ -67,6 +77,7 @@ class FactFeed:
                         if isinstance(fact, Unknown):
                             self._note(fact, item.subject)
                         else:
+                            (self._standing.discard if fact.gone else self._standing.add)(hash(item.subject))
                             yield FactSeen(fact, traceparent_of(item.headers), item.sequence, cause_of(item.headers))
 
     def _note(self, unknown: Unknown, subject: str) -> None:

@@ -51,7 +51,7 @@ class Facts(NamedTuple):
     claims: Sequence[Claim] = ()
     """Of each of its publishers."""
     standing: int = 0
-    """How many facts stand in its mirror."""
+    """How many facts stand, as the stream itself has told."""
     stuck_for_s: float = 0.0
     """For how long nothing that it published was stored, though NATS was there."""
 

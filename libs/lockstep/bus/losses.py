@@ -28,17 +28,17 @@ def loss(stream: Stream, before: StreamState, after: StreamState, at: datetime, 
         return f"the stream ends with {after.last}; it had {before.last}"
     if after.messages < standing:
         return f"the stream has {after.messages} messages; {standing} facts stand"
-    if stream.append_only and after.first > before.first and _is_early(stream, before, at):
+    if stream.append_only and after.first > before.first and _is_early(before, after, at):
         return f"messages {before.first} to {after.first - 1} were removed before their time"
     return ""
 
 
-def _is_early(stream: Stream, state: StreamState, at: datetime) -> bool:
-    """Whether neither age nor want of room can have taken the oldest message."""
-    is_full = stream.max_bytes and state.bytes >= _YOUNG * stream.max_bytes
-    if state.first_at is None or is_full:
+def _is_early(before: StreamState, after: StreamState, at: datetime) -> bool:
+    """Whether neither age nor want of room can have taken the oldest message, by the bounds that now are."""
+    is_full = after.max_bytes > 0 and before.bytes >= _YOUNG * after.max_bytes
+    if before.first_at is None or is_full:
         return False
-    return not stream.max_age_s or at - state.first_at < timedelta(seconds=_YOUNG * stream.max_age_s)
+    return not after.max_age_s or at - before.first_at < timedelta(seconds=_YOUNG * after.max_age_s)
 
 
 def used(state: StreamState) -> float:

@@ -26,6 +26,8 @@ class StreamState(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int = 0
     max_bytes: int = -1
     """-1: no limit."""
+    max_age_s: float = 0.0
+    """0: no limit."""
     first_at: datetime | None = None
     """When it took its oldest message; None while it has none."""
 
@@ -55,6 +57,7 @@ async def stream_state(connection: Connection, name: str) -> StreamState | None:
         messages=state["messages"],
         bytes=state["bytes"],
         max_bytes=info["config"].get("max_bytes", -1),
+        max_age_s=info["config"].get("max_age", 0) / _NS,
         first_at=datetime.fromisoformat(state["first_ts"]) if state["messages"] else None,
     )
 

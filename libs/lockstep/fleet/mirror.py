@@ -55,6 +55,11 @@ class Mirror:
         """The stream's sequence up to which the table is true."""
         return self._feed.sequence
 
+    @property
+    def standing(self) -> int:
+        """How many facts stand that the stream has told; what a service put into the table itself does not count."""
+        return self._feed.standing
+
     def read_anew(self, why: str) -> None:
         """Forgets everything and reads the stream from its beginning; `ready` when that is done."""
         self.ready.clear()

@@ -47,7 +47,7 @@ class Recovery:
             return Facts()
         return Facts(
             claims=[bus.claim for bus in self._acting if bus.claim is not None],
-            standing=len(self._mirror.table) if self._mirror.ready.is_set() else 0,
+            standing=self._mirror.standing if self._mirror.ready.is_set() else 0,
             stuck_for_s=max((bus.stuck_for_s for bus in self._acting), default=0.0),
         )
 

@@ -19,7 +19,7 @@ KNOWN = StreamHealth(stream="S", losses=2)
 def a_state(**fields: Any) -> StreamState:
     """A stream with messages 11 to 100, the oldest an hour old, half full."""
     usual: dict[str, Any] = {"created": "c", "first": 11, "last": 100, "messages": 90, "bytes": 50, "max_bytes": 100}
-    return StreamState(**usual | {"first_at": NOW - timedelta(hours=1)} | fields)
+    return StreamState(**usual | {"max_age_s": 7 * 24 * 3600, "first_at": NOW - timedelta(hours=1)} | fields)
 
 
 @pytest.mark.parametrize(
@@ -50,13 +50,19 @@ def test_what_counts_as_a_loss(stream: Stream, after: dict[str, Any], standing: 
     "before",
     [
         pytest.param({"first_at": NOW - timedelta(days=7)}, id="the oldest was a week old"),
-        pytest.param({"bytes": EVENTS.max_bytes}, id="there was no room"),
+        pytest.param({"bytes": 95}, id="there was no room"),
         pytest.param({"first_at": None, "messages": 0}, id="there was none"),
     ],
 )
 def test_retention_is_no_loss(before: dict[str, Any]) -> None:
     """Age and want of room take the oldest events, as they should."""
     assert not loss(EVENTS, a_state(**before), a_state(first=31), NOW)
+
+
+@pytest.mark.parametrize("bounds", [{"max_bytes": 40}, {"max_age_s": 60}])
+def test_what_goes_by_a_new_bound_is_no_loss(bounds: dict[str, Any]) -> None:
+    """Somebody set it so."""
+    assert not loss(EVENTS, a_state(), a_state(first=31, **bounds), NOW)
 
 
 def test_the_first_to_find_a_loss_says_so() -> None:
