@@ -162,6 +162,7 @@ class KubeHold(ObjectFact, frozen=True, kw_only=True, omit_defaults=True, tag="k
     """The trace in which it was asked for, as its annotation `lockstep.sh/traceparent` says."""
     deleting_since: Aware | None = None
     spec: HoldSpec | None = None
+    """What its author wants."""
     fault: str = ""
     accepted: bool = False
     """Its status says that Lockstep accepted it."""

@@ -30,7 +30,9 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag
     """Common to all requests."""
 
     id: RequestId
+    """Chosen by whoever asks; the same id twice is one request."""
     cluster: str
+    """The Slurm cluster's name in Lockstep's settings."""
 
     @property
     def scope(self) -> str:
@@ -51,6 +53,7 @@ class HoldRequest(Request, frozen=True, kw_only=True, omit_defaults=True, tag="h
     """
 
     spec: HoldSpec
+    """What the Hold is to say."""
     name: ObjectName = ""
     """The Hold's name; empty: made from the request's id."""
 
@@ -61,7 +64,9 @@ class ReleaseRequest(Request, frozen=True, kw_only=True, omit_defaults=True, tag
     hold: Annotated[str, msgspec.Meta(min_length=1, max_length=253)]
     """The Hold's name, in the cluster's namespace."""
     override: bool = False
+    """Somebody else's too."""
     why: Why = ""
+    """In words for people."""
 
 
 class CancelDrainRequest(Request, frozen=True, kw_only=True, omit_defaults=True, tag="cancel-drain.v1"):
@@ -73,6 +78,7 @@ class CancelDrainRequest(Request, frozen=True, kw_only=True, omit_defaults=True,
     worker: Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
     """Its name in Slurm."""
     why: Why = ""
+    """In words for people."""
 
 
 AnyRequest = HoldRequest | ReleaseRequest | CancelDrainRequest

@@ -7,12 +7,14 @@ class SourceLost(SourceEvent, frozen=True, kw_only=True, omit_defaults=True, tag
     """A source cannot be read; nothing is done that depends on it."""
 
     error: str
+    """Why it cannot be read."""
 
 
 class SourceBack(SourceEvent, frozen=True, kw_only=True, omit_defaults=True, tag="source.back.v1"):
     """A source answers again, and everything of it was read anew."""
 
     lost_for_s: float = 0.0
+    """Seconds."""
 
 
 class GapFound(Event, frozen=True, kw_only=True, omit_defaults=True, tag="fleet.gap-found.v1"):
@@ -21,6 +23,7 @@ class GapFound(Event, frozen=True, kw_only=True, omit_defaults=True, tag="fleet.
     where: str
     """The stream or the source."""
     detail: str = ""
+    """How it was found."""
 
     @property
     def identity(self) -> str:
@@ -70,6 +73,7 @@ class RequestRefused(RequestEvent, frozen=True, kw_only=True, omit_defaults=True
     """A request is not carried out. `fault` names the field or the right, the value and what is allowed."""
 
     fault: str
+    """In words for people."""
     code: str = ""
     """What kind of fault: `invalid`, `denied`, `not-found`, `busy`, or `failed` (tried, and set aside)."""
 
@@ -78,8 +82,11 @@ class RequestProgressed(RequestEvent, frozen=True, kw_only=True, omit_defaults=T
     """How far the request's workers are."""
 
     selected: int = 0
+    """Workers that it concerns."""
     draining: int = 0
+    """Of them, those that still drain."""
     drained: int = 0
+    """Of them, those that are drained."""
 
 
 class RequestDone(RequestEvent, frozen=True, kw_only=True, omit_defaults=True, tag="request.done.v1"):
@@ -90,5 +97,8 @@ class RequestDone(RequestEvent, frozen=True, kw_only=True, omit_defaults=True, t
     """
 
     outcome: str
+    """One of these four words."""
     selected: int = 0
+    """Workers that it concerns."""
     drained: int = 0
+    """Of them, those that were drained then."""
