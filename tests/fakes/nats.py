@@ -215,7 +215,7 @@ class NatsWithUsers(NatsServer):
         return (self._dir / "nats.log").read_text()
 
 
-USERS = ("lockstep", "ops", "guest")
+USERS = ("lockstep", "ops", "guest", "admin")
 
 
 @asynccontextmanager

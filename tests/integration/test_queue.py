@@ -10,10 +10,11 @@ import pytest
 from lockstep.base.errors import Fatal, Reject, Retry
 from lockstep.bus.acks import Acks
 from lockstep.bus.connection import Connection
-from lockstep.bus.dead import REPLAYED, DeadLetters
+from lockstep.bus.dead import REPLAYED, DeadLetters, Letter
 from lockstep.bus.envelope import MSG_ID, Message
+from lockstep.bus.keeper import StreamKeeper
+from lockstep.bus.publisher import Publisher
 from lockstep.bus.queue import Delivered, Queue
-from lockstep.bus.streams import StreamKeeper
 from lockstep.contracts.subjects import DEAD, REPLAY_OF, REQUESTS, replay_subject
 from tests.fakes.nats import NatsServer, connected, nats_server
 
@@ -33,7 +34,7 @@ async def server(tmp_path: Path) -> AsyncIterator[NatsServer]:
 async def connection(server: NatsServer) -> AsyncIterator[Connection]:
     """A watched connection to it, whose streams are kept."""
     async with connected(server.address) as one, asyncio.TaskGroup() as group:
-        keeper = group.create_task(StreamKeeper(one, lambda _: None).run())
+        keeper = group.create_task(StreamKeeper(one, lambda _: None, Publisher(one, source="test").events).run())
         yield one
         keeper.cancel()
 
@@ -84,6 +85,16 @@ async def ask(connection: Connection, *names: str, body: bytes = b"{}", **header
         async with asyncio.timeout(20):
             while not isinstance((await acks.send([message], 2.0))[0], int):
                 await asyncio.sleep(0.1)
+
+
+async def the_letter(connection: Connection) -> Letter:
+    """The one dead letter, whole."""
+    dead = DeadLetters(connection)
+    [listed] = await dead.all()
+    letter = await dead.get(listed.sequence)
+    assert letter is not None
+    assert letter._replace(body=b"") == listed
+    return letter
 
 
 async def waiting(connection: Connection, stream: str = REQUESTS.name) -> int:
@@ -167,7 +178,7 @@ async def test_what_cannot_be_handled_becomes_a_dead_letter(
         await ask(connection, "good")
         await reader.until(lambda: reader.queue.buried)
         await empty(connection)
-    [letter] = await DeadLetters(connection).all()
+    letter = await the_letter(connection)
     assert (letter.reader, letter.subject, letter.body) == ("drain", f"{ASKED}.bad", b"\xff\x00body")
     assert letter.headers == {MSG_ID: "bad", "note": "x"}
     assert (letter.attempts, letter.origin) == (tries, 1)
@@ -200,7 +211,7 @@ async def test_a_message_that_ends_its_reader_each_time_is_set_aside(connection:
         await reader.until(lambda: reader.queue.buried)
         await empty(connection)
     assert reader.seen == []
-    [letter] = await DeadLetters(connection).all()
+    letter = await the_letter(connection)
     assert "none of the tries came to an end" in letter.why
 
 
@@ -292,7 +303,7 @@ async def test_headers_that_a_server_obeys_do_not_reach_the_dead_letters(connect
         raw = {"Nats-TTL": "1s", "lockstep-dead-why": "forged", "big": "x" * 5000, "small": "y"}
         await connection.client.publish(f"{ASKED}.bad", b"x" * (connection.client.max_payload - 6000), headers=raw)
         await reader.until(lambda: reader.queue.buried)
-    [letter] = await DeadLetters(connection).all()
+    letter = await the_letter(connection)
     assert letter.headers == {"small": "y"}
     assert letter.why == "body: is no JSON"
     assert letter.cut_from > len(letter.body) > 1_000_000
@@ -328,7 +339,7 @@ async def test_a_reader_without_a_stream_is_asked_to_do_it_again(connection: Con
     dead = DeadLetters(connection)
     subject = "lockstep.event.drain.drained.v1.main.gpu-7"
     await dead.bury("forward-slack", subject, {MSG_ID: "e"}, b"event", why="500", attempts=9, origin=5)
-    [letter] = await dead.all()
+    letter = await the_letter(connection)
     with pytest.raises(Retry, match="nobody answers for forward-slack"):
         await dead.replay(letter)
 

@@ -153,6 +153,8 @@ async def test_who_may_publish_and_has_no_right_is_refused_by_us(site: Site, ser
             assert (refused.code, fault in refused.fault) == (code, True), refused.fault
     assert (await site.workers())["gpu-2"]["in_service"]
     assert "anas" in holds(site)
+    site.kube.remove("holds", "anas", "slurm")
+    await site.until("gpu-3", in_service=True)
 
 
 async def test_an_override_is_recorded_and_ends_anothers_hold(site: Site, server: NatsWithUsers) -> None:
@@ -200,6 +202,7 @@ async def test_the_same_id_twice_is_one_request_also_much_later_and_after_a_cras
 async def test_a_crash_in_the_middle_is_made_good(site: Site, server: NatsWithUsers) -> None:
     """Killed while a job keeps the worker busy: the request goes on where it was, until the worker is drained."""
     job = site.slurm.start_job(["gpu-6"])
+    await site.until("gpu-6", phase="busy")
     hold = a_hold("crash-1", "gpu-6")
     async with user(server, "ops") as ops:
         await ask(ops, hold, "ops")
@@ -223,6 +226,7 @@ async def test_a_hold_that_somebody_ends_first_is_a_request_that_was_cancelled(
 ) -> None:
     """Whoever waits for `request.done` does not wait for ever."""
     job = site.slurm.start_job(["gpu-3"])
+    await site.until("gpu-3", phase="busy")
     hold = a_hold("ended-1", "gpu-3", name="ended")
     async with user(server, "ops") as ops:
         await ask(ops, hold, "ops")
@@ -312,22 +316,23 @@ async def test_the_command_ends_with_the_code_of_the_refusal(site: Site, server:
 
 
 async def test_dead_letters_are_listed_shown_and_sent_again(site: Site, server: NatsWithUsers) -> None:
-    """By the command, with the services' user; what is sent again is handled anew."""
+    """By the command, by who looks after them; what is sent again is handled anew."""
+    env = await nobody_on_kubernetes(site, server, "admin")
     hold = a_hold("dead-1", "gpu-98")
     subject = request_subject(hold, "ops")
     async with user(server, "lockstep") as service:
         body = msgspec.json.encode(hold)
         await DeadLetters(service).bury("drain", subject, {MSG_ID: "d"}, body, why="a bug", attempts=5, origin=99)
-        listed = json.loads((await site.run("dead", "list", "-o", "json")).out)["items"]
+        listed = json.loads((await site.run("dead", "list", "-o", "json", **env)).out)["items"]
         mine = next(item for item in listed if item["subject"] == subject)
         assert (mine["reader"], mine["why"], mine["attempts"]) == ("drain", "a bug", 5)
         number = str(mine["sequence"])
-        assert "why: a bug" in (await site.run("dead", "show", number)).out
-        assert f"{number}: sent again: {subject}" in (await site.run("dead", "replay", number)).out
+        assert "why: a bug" in (await site.run("dead", "show", number, **env)).out
+        assert f"{number}: sent again: {subject}" in (await site.run("dead", "replay", number, **env)).out
         [refused] = await told(service, hold)
         assert isinstance(refused, RequestRefused)
-    await site.run("dead", "show", number, code=Exit.NOT_FOUND)
-    assert "SUBJECT" in (await site.run("dead", "list")).out
+    await site.run("dead", "show", number, code=Exit.NOT_FOUND, **env)
+    assert "SUBJECT" in (await site.run("dead", "list", **env)).out
 
 
 async def nobody_on_kubernetes(site: Site, server: NatsWithUsers, name: str) -> dict[str, str]:

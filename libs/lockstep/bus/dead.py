@@ -1,6 +1,7 @@
 """Dead letters: messages that a reader could not handle, kept whole, so that a person can look and send them again."""
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing, suppress
 from datetime import datetime
@@ -28,6 +29,7 @@ MAX_REPLAYS = 64
 MAX_HEADER = 1024
 SPARE = 8 * 1024
 """Bytes of a message that are left for the letter's own headers."""
+MAX_LISTED = 10_000
 WITHIN_S = 5.0
 POST_WITHIN_S = 30.0
 """For a reader without a stream of its own to do again what it could not do."""
@@ -145,19 +147,19 @@ class DeadLetters:
         await self._store(letter)
 
     async def all(self) -> list[Letter]:
-        """Every letter, the oldest first.
+        """The newest letters, the oldest first, without their bodies.
 
         Raises:
             Retry: the stream cannot be read.
         """
-        found: list[Letter] = []
+        found: deque[Letter] = deque(maxlen=MAX_LISTED)
         async with aclosing(OrderedReader(self._connection, DEAD.name, DEAD.subjects).items()) as items:  # type: ignore[type-var]
             async for item in items:
                 if isinstance(item, Received):
-                    found.append(letter_of(item))
+                    found.append(letter_of(item._replace(body=b"")))
                 elif isinstance(item, CaughtUp):
                     break
-        return found
+        return list(found)
 
     async def get(self, sequence: int) -> Letter | None:
         """One letter, or None.

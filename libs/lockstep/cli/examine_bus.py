@@ -1,11 +1,11 @@
 """What `lockstep doctor` asks of NATS: the streams, and whether the services tell anything."""
 
 from lockstep.bus.streams import stream_state
-from lockstep.cli.checks import Check, fail, ok
+from lockstep.cli.checks import Check, fail, ok, warn
 from lockstep.cli.connect import Reach
 from lockstep.cli.sources import facts_of, fleet_of
 from lockstep.cli.view import old_sources
-from lockstep.contracts.subjects import STREAMS
+from lockstep.contracts.subjects import DEAD, STREAMS
 
 
 async def bus(reach: Reach) -> list[Check]:
@@ -16,6 +16,9 @@ async def bus(reach: Reach) -> list[Check]:
         state = await stream_state(connection, stream.name)
         if state is None:
             found.append(fail("nats", f"stream {stream.name} does not exist", "start a service; it makes the streams"))
+        elif stream is DEAD and state.last >= state.first:
+            what = "there are dead letters: what a service could not handle"
+            found.append(warn("nats", what, "see `lockstep dead list`, mend the cause, then `lockstep dead replay`"))
         else:
             found.append(ok("nats", f"stream {stream.name} has messages {state.first} to {state.last}"))
     if any(check.level == "fail" for check in found):
