@@ -6,7 +6,7 @@ import os
 import re
 import sys
 from collections.abc import AsyncIterator, Iterable
-from contextlib import aclosing, asynccontextmanager, suppress
+from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -56,10 +56,11 @@ async def read(one: Client, subject: str, **config: Any) -> list[Any]:
     """What an ordered consumer finds in the stream of events now."""
     consumer = ConsumerConfig(**({"deliver_policy": DeliverPolicy.ALL} | config))
     reading = await one.jetstream().subscribe(subject, stream="LOCKSTEP_EVENTS", ordered_consumer=True, config=consumer)
-    found = []
-    with suppress(nats.errors.TimeoutError):
-        while True:
-            found.append(await reading.next_msg(timeout=0.5))
+    found, left = [], 1
+    while left:
+        message = await reading.next_msg(timeout=10)
+        found.append(message)
+        left = message.metadata.num_pending
     return found
 
 
