@@ -184,8 +184,12 @@ class DeadLetters:
 
         Raises:
             Retry: nobody took it; the letter stays.
-            Reject: the reader could not handle it again, or its body was cut.
+            Reject: the reader could not handle it again, or its body was cut, or the letter is gone.
         """
+        whole = await self.get(letter.sequence)
+        if whole is None:
+            raise Reject("it is no longer there")
+        letter = whole
         if letter.cut_from:
             raise Reject(f"its body of {letter.cut_from} bytes was too long to be kept whole")
         if letter.reader.startswith("forward-"):
