@@ -3,7 +3,7 @@ SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-SOURCES := libs services tests
+SOURCES := libs services tests examples
 
 .PHONY: help demo test check lint types imports unit lab down bench docs contracts fmt
 help: ## Show this list

@@ -89,9 +89,11 @@ JAEGER = Program(
     stamps=(f"github.com/jaegertracing/jaeger/internal/version.latestVersion={versions.JAEGER}",),
 )
 
+NATSCLI = Program(name="natscli", version=versions.NATSCLI, packages=("github.com/nats-io/natscli/nats",), minutes=0.7)
+
 NEEDED = (KUBERNETES, CONTAINERD, COREDNS)
 """What every lab needs."""
-ALL = (*NEEDED, JAEGER)
+ALL = (*NEEDED, JAEGER, NATSCLI)
 """And what only some tests ask for."""
 
 

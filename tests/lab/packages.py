@@ -21,6 +21,7 @@ NEEDED = {
     "kmod": "/sbin/modprobe",
     "openssl": "/usr/bin/openssl",
     "procps": "/usr/bin/ps",
+    "jq": "/usr/bin/jq",
     "prometheus": "/usr/bin/promtool",
 }
 """Package, and a file by which it is known to be there."""

@@ -12,6 +12,9 @@ COREDNS = "v1.15.0"
 JAEGER = "v1.76.0"
 """``go/jaeger/go.mod``; of this module version it is Jaeger 2, whose page is not built in, only its API."""
 
+NATSCLI = "v0.5.0"
+"""The command `nats`; ``go/natscli/go.mod``."""
+
 PAUSE = "docker.io/lockstep-lab/pause:1"
 """The sandbox image, made of Debian's busybox-static."""
 
