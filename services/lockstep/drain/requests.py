@@ -28,7 +28,7 @@ from lockstep.drain.decide_request import (
 )
 from lockstep.drain.ledger import Ledger, done, has_ended, next_answers
 from lockstep.drain.status import status_of
-from lockstep.fleet.holds import hold_id
+from lockstep.fleet.holds import hold_id, selects
 from lockstep.fleet.pairing import pair
 from lockstep.kube import keys
 from lockstep.kube.errors import AlreadyExists, Invalid
@@ -156,7 +156,9 @@ class Requests:
         """There is a Hold of that name: this request's own, made before a crash, or another."""
         meta = hold.metadata
         if address.is_of(hold):
-            await self._accept(address, hold=f"{meta.namespace}/{meta.name}", workers=hold.status.workers.selected)
+            workers = self._seen(address, [hold]).workers
+            count = sum(hold.spec is not None and selects(hold.spec.workers, worker) for worker in workers)
+            await self._accept(address, hold=f"{meta.namespace}/{meta.name}", workers=count)
             return
         fault = f"name: {meta.name!r}: there is a Hold of that name in namespace {meta.namespace}, not of this request"
         await self._refuse(address, Fault("invalid", fault))

@@ -164,7 +164,9 @@ async def test_a_hold_is_made_and_accepted_once(deaths: Deaths) -> None:
     await until_done(world, HOLD)
     await until_done(world, HOLD)
     assert list(world.holds) == ["dimm"]
-    assert world.told() == ["RequestAccepted"]
+    [accepted] = world.events
+    assert isinstance(accepted, RequestAccepted)
+    assert (accepted.workers, accepted.hold, accepted.cause_id) == (1, "slurm/dimm", "r-1")
     assert world.holds["dimm"].requested_by == "ops"
 
 
