@@ -43,7 +43,7 @@ class FactHeaders(Headers, frozen=True, kw_only=True, forbid_unknown_fields=True
     """The headers of a fact."""
 
     cause: str | None = msgspec.field(name="lockstep-cause", default=None)
-    """The id of the event that tells of this change."""
+    """The id of the event (or request) because of which the thing is as it is: the newest that is known."""
     ttl: str | None = msgspec.field(name="Nats-TTL", default=None)
     """On what is gone: the seconds after which the stream forgets it."""
     expected: str | None = msgspec.field(name="Nats-Expected-Last-Subject-Sequence", default=None)
