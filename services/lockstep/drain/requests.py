@@ -2,14 +2,13 @@
 
 import asyncio
 from contextlib import aclosing
-from weakref import WeakValueDictionary
 
 from lockstep.base.errors import Reject, Retry
 from lockstep.base.text import one_line
 from lockstep.bus.dead import REPLAYED
 from lockstep.bus.envelope import Unknown, traceparent_of, unpack_event
 from lockstep.bus.ordered import CaughtUp, OrderedReader, Received
-from lockstep.bus.queue import Delivered, Queue
+from lockstep.bus.queue import HANDLE_WITHIN_S, Delivered, Queue
 from lockstep.contracts.events import Event, HoldOverridden, RequestAccepted, RequestDone, RequestRefused
 from lockstep.contracts.facts import SITE, Desired
 from lockstep.contracts.requests import AnyRequest, CancelDrainRequest, HoldRequest, ReleaseRequest
@@ -39,6 +38,10 @@ from lockstep.runtime.tracing import Step, current_traceparent, step
 
 READER = "drain"
 """The name of the consumer, and of its dead letters."""
+ONE_AT_A_TIME = 1
+"""A release that follows its hold finds it; and whoever waits for a turn does not use up the time for a try."""
+TRY_S = HANDLE_WITHIN_S - 2.0
+"""For one try, so that there is time to say that the last one failed."""
 FOLLOW_S = 1.0
 """Between two looks at how far the requests are: progress is told once a second at most."""
 LASTING = (RequestAccepted, RequestRefused, RequestDone)
@@ -53,12 +56,11 @@ class Requests:
         self._table = ports.mirror.table
         self._site = site_of(ports.settings)
         self._ledger = Ledger()
-        self._turns: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
 
     async def run(self) -> None:
         """All of it, until cancelled."""
         await self._recall()
-        queue = Queue(self._ports.connection, REQUESTS.name, READER, REQUESTS.subjects)
+        queue = Queue(self._ports.connection, REQUESTS.name, READER, REQUESTS.subjects, width=ONE_AT_A_TIME)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(queue.run(self._take))
             tasks.create_task(self._follow())
@@ -78,22 +80,21 @@ class Requests:
         address = address_of(message.subject)
         if address is None:
             raise Reject("subject: want lockstep.request.<verb>.v1.<user>.<cluster>.<id>, as request_subject makes it")
-        turn = self._turns.setdefault((address.user, address.cluster), asyncio.Lock())
         about = {"lockstep.request": address.id, "lockstep.verb": address.verb, "lockstep.user": address.user}
         with step(lambda: Step("request", traceparent_of(message.headers), (), about, message.subject)):
-            async with turn:
-                try:
+            try:
+                async with asyncio.timeout(TRY_S):
                     await self._handle(address, message)
-                except Reject as e:
-                    if not self._ports.may_act():
-                        raise Retry(str(e)) from e
-                    raise
-                except Exception as e:
-                    if message.is_last:
-                        why = one_line(f"{type(e).__name__}: {e}", limit=200)
-                        fault = f"was tried {message.attempt} times and set aside among the dead letters: {why}"
-                        await self._refuse(address, Fault("failed", fault))
-                    raise
+            except Reject as e:
+                if not self._ports.may_act():
+                    raise Retry(str(e)) from e
+                raise
+            except Exception as e:
+                if message.is_last and self._ports.may_act():
+                    why = one_line(f"{type(e).__name__}: {e}", limit=200)
+                    fault = f"was tried {message.attempt} times and set aside among the dead letters: {why}"
+                    await self._refuse(address, Fault("failed", fault))
+                raise
 
     async def _handle(self, address: Address, message: Delivered) -> None:
         if not self._ports.may_act():
