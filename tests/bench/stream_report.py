@@ -93,7 +93,7 @@ def page(result: Result) -> str:
         verdict="All targets are reached." if not faults else "Not reached: " + "; ".join(faults) + ".",
         costs="\n".join(costs),
         minutes=round(soak["seconds"] / 60),
-        late=_said("ms", soak["late_s"]),
+        late=f"{soak['late_s']:.1f} s",
         read=_said("us", result["legs"]["backlog"]["read_cpu_us"]),
         decode=_said("us", result["legs"]["decode"]["event_us"]),
     )

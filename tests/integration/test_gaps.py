@@ -1,4 +1,4 @@
-"""What NATS loses is found, said once, and read anew: three processes, a real nats-server, both systems faked."""
+"""What NATS loses is found, said once, and read anew: four processes, a real nats-server, both systems faked."""
 
 import asyncio
 import shutil
@@ -22,6 +22,7 @@ from lockstep.contracts.facts import Fact, KubeNode, KubePod, SlurmNode, SourceH
 from lockstep.contracts.subjects import EVENTS, FACTS, facts_of
 from lockstep.drain.main import SERVICE as DRAIN
 from lockstep.pod_watcher.main import SERVICE as POD_WATCHER
+from lockstep.reconciler.main import SERVICE as RECONCILER
 from lockstep.runtime.health import Health
 from lockstep.runtime.process import Process
 from lockstep.runtime.settings import (
@@ -40,11 +41,11 @@ from tests.fakes.slurmrestd import FakeSlurmrestd
 from tests.integration.test_sources import add_worker, cordon
 
 E = TypeVar("E", bound=Event)
-SERVICES = (POD_WATCHER, SLURM_POLLER, DRAIN)
+SERVICES = (POD_WATCHER, SLURM_POLLER, DRAIN, RECONCILER)
 
 
 class Fleet:
-    """Three workers, and three processes that tell of them."""
+    """Three workers, and four processes that tell of them."""
 
     def __init__(self, folder: Path, nats: NatsServer, kube: FakeKube, slurm: FakeSlurmrestd) -> None:
         self.nats, self.kube, self.slurm = nats, kube, slurm
@@ -66,7 +67,10 @@ class Fleet:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Each service in a process of its own; all facts are there when the context begins."""
+        """Each service in a process of its own; all facts are there when the context begins.
+
+        gpu-1 is drained then, because its node is cordoned. Whatever NATS loses, it stays so.
+        """
         async with asyncio.TaskGroup() as group:
             tasks = [
                 group.create_task(Process(self.settings, s.name, Health(), 0).run([s], embedded=False))
@@ -75,10 +79,16 @@ class Fleet:
             try:
                 await self.in_step()
                 await asyncio.sleep(2.5)
+                tasks.append(group.create_task(self._stays_drained()))
                 yield
             finally:
                 for task in tasks:
                     task.cancel()
+
+    async def _stays_drained(self) -> None:
+        while True:
+            assert "DRAIN" in self.slurm.nodes["gpu-1"].flags
+            await asyncio.sleep(0.01)
 
     async def facts(self, *filters: str) -> list[Fact]:
         """Every fact that stands in the stream."""
@@ -247,12 +257,13 @@ async def test_no_gap_is_told_while_nothing_is_lost(fleet: Fleet) -> None:
         async with fleet.running():
             await fleet.nats.kill()
             await fleet.nats.again()
-            fleet.slurm.nodes["gpu-1"].flags ^= {"DRAIN"}
+            fleet.slurm.nodes["gpu-0"].flags ^= {"DRAIN"}
             fleet.slurm.touch()
             fleet.kube.remove("nodes", "host-2") if len(fleet.kube.objects("nodes")) > 2 else add_worker(fleet.kube, 2)
             await fleet.in_step()
             await asyncio.sleep(5)
     assert await fleet.events(GapFound) == []
+    assert [event for event in await fleet.events(SourceBack) if event.source == "nats"] == []
 
 
 async def test_a_full_disk_loses_nothing(tmp_path: Path) -> None:
@@ -290,7 +301,7 @@ async def test_a_full_disk_loses_nothing(tmp_path: Path) -> None:
 
 
 async def test_a_stream_that_fills_up_is_told_once_by_all(fleet: Fleet) -> None:
-    """Three processes see it cross the line; there is one event, and none more while it stays there."""
+    """Four processes see it cross the line; there is one event, and none more while it stays there."""
     events = NatsSettings(events_max_bytes=1 << 20).streams[1]
     async with fleet.running():
         await ensure(fleet.connection, [events])
