@@ -133,7 +133,7 @@ def _bars(row: Row, y: int, since: datetime, until: datetime) -> Iterator[str]:
     for stretch in row.stretches:
         start, end = max(stretch.start, since), min(stretch.end or until, until)
         x, right = _x(start, since, until), _x(end, since, until)
-        if end < start or right <= drawn:
+        if end <= start or right <= drawn:
             continue
         drawn = max(right, x + 1)
         lasted = lasting((end - stretch.start).total_seconds())

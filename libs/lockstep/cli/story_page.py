@@ -47,7 +47,8 @@ def page(heading: Heading, lines: Sequence[Line], link: Callable[[str], str]) ->
     title = escape(one_line(f"The story of {heading.worker}", limit=200))
     digest = b64encode(sha256(STYLE.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
-    chart = svg(rows_of((each.event for line in lines for each in line.all), since), since, heading.until)
+    told = sorted((each for line in lines for each in line.all), key=lambda each: (each.at, each.sequence))
+    chart = svg(rows_of((each.event for each in told), since), since, heading.until)
     return "\n".join(
         [
             '<!doctype html><html lang="en"><head><meta charset="utf-8">',
@@ -56,7 +57,7 @@ def page(heading: Heading, lines: Sequence[Line], link: Callable[[str], str]) ->
             f"<title>{title}</title><style>{STYLE}</style></head><body>",
             f"<h1>{title}</h1>",
             f"<p>{_span(since, heading.until)}, in UTC. Open an event to see all that it says.</p>",
-            f"<p>{sum(len(line.all) for line in lines)} events. {escape(heading.summary)}</p>",
+            f"<p>{len(told)} events. {escape(heading.summary)}</p>",
             f"<p>{heading.left_out} older events are left out; see --since.</p>" if heading.left_out else "",
             f"<figure>{chart}</figure>" if lines else "<p>Nothing happened.</p>",
             *_list(lines, link),

@@ -4,7 +4,7 @@ A *scene* is a stretch of events without a minute of silence. Within one, an eve
 earlier scene is named in words instead, so that what is told stays in the order of time and little is to be remembered.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 
 import msgspec
@@ -14,6 +14,7 @@ from lockstep.bus.envelope import Unknown
 from lockstep.bus.events import EventSeen
 from lockstep.cli.moments import lasting
 from lockstep.cli.said import Words, by_of, kind_of, together
+from lockstep.cli.scene import MAX_CAUSE, Page, Scene, because_of
 from lockstep.contracts import events as e
 from lockstep.contracts.common import Aware
 
@@ -60,23 +61,12 @@ class _Known(msgspec.Struct, frozen=True):
     words: str
 
 
-class _Page(msgspec.Struct, frozen=True):
-    """An event with what it needs to be told."""
-
-    id: str
-    cause: str
-    at: datetime
-    words: str
-    seen: EventSeen
-    also: tuple["_Page", ...] = ()
-
-
 class Teller:
     """Takes events in the order of the stream, and gives lines. Each event is told once."""
 
     def __init__(self) -> None:
         self._words = Words()
-        self._scene: dict[str, _Page] = {}
+        self._scene: dict[str, Page] = {}
         self._known: dict[str, _Known] = {}
         self._path: list[str] = []
         self._last: datetime | None = None
@@ -103,13 +93,13 @@ class Teller:
         """The drains in one sentence; empty when there was none."""
         return self._words.summary()
 
-    def _page(self, ident: str, seen: EventSeen) -> _Page:
+    def _page(self, ident: str, seen: EventSeen) -> Page:
         event, words = seen.event, one_line(self._words.of(seen), limit=MAX_TEXT)
         if isinstance(event, Unknown):
-            return _Page(ident, "", seen.at or self._last or NEVER, words, seen)
-        return _Page(ident, event.cause_id, event.at, words, seen)
+            return Page(ident, "", seen.at or self._last or NEVER, words, seen)
+        return Page(ident, event.cause_id, event.at, words, seen)
 
-    def _lines(self, scene: Sequence[_Page]) -> Iterator[Line]:
+    def _lines(self, scene: Sequence[Page]) -> Iterator[Line]:
         gap = (scene[0].at - self._last).total_seconds() if self._last else 0.0
         if gap <= SCENE_GAP_S:
             gap = 0.0
@@ -126,33 +116,27 @@ class Teller:
             gap = 0.0
         self._last = max(page.at for page in scene)
 
-    def _in_order(self, scene: Sequence[_Page]) -> Iterator[tuple[_Page, int, str]]:
-        """Each event of the scene with its depth and, for one at the margin, its cause in words."""
-        children, roots = _tree(scene)
-        for root in roots:
-            base, because = self._place(root)
-            waiting = [(root, base)]
-            while waiting:
-                page, depth = waiting.pop()
-                self._path[depth:] = [page.id]
-                self._remember(page)
-                yield page, depth, because if page is root else ""
-                waiting += ((child, depth + 1) for child in reversed(children.get(page.id, [])))
+    def _in_order(self, scene: Sequence[Page]) -> Iterator[tuple[Page, int, str]]:
+        """Each event of the scene with its depth and, where it is not under its cause, that in words."""
+        for slot in Scene(scene, self._place, self._path).slots:
+            self._path[slot.depth :] = [slot.page.id]
+            self._remember(slot.page)
+            yield slot.page, slot.depth, slot.because
 
-    def _place(self, page: _Page) -> tuple[int, str]:
+    def _place(self, page: Page, path: Callable[[], list[str]]) -> tuple[int, str]:
+        """Depth and cause in words of what came of nothing in its scene; `path` is what it could stand under."""
         if not page.cause:
             return 0, ""
         cause = self._known.get(page.cause)
         if cause is None:
             mine = isinstance(page.seen.event, e.RequestEvent) and page.seen.event.request == page.cause
             return 0, "" if mine else one_line(page.cause, limit=MAX_ID)
-        if cause.id in self._path:
-            return self._path.index(cause.id) + 1, ""
-        day = "" if cause.at.date() == page.at.date() else f"{cause.at:%Y-%m-%d} "
-        return 0, f"{cause.words} ({day}{cause.at:%H:%M:%S})"
+        if cause.id in (above := path()):
+            return above.index(cause.id) + 1, ""
+        return 0, because_of(cause.words, cause.at, page.at)
 
-    def _remember(self, page: _Page) -> None:
-        known = _Known(page.id, page.at, one_line(page.words, limit=80))
+    def _remember(self, page: Page) -> None:
+        known = _Known(page.id, page.at, one_line(page.words, limit=MAX_CAUSE))
         self._known |= dict.fromkeys([page.id, *(each.id for each in page.also)], known)
         if isinstance(page.seen.event, e.RequestEvent):
             self._known.setdefault(page.seen.event.request, known)
@@ -160,7 +144,7 @@ class Teller:
             del self._known[next(iter(self._known))]
 
 
-def _line(page: _Page, depth: int) -> Line:
+def _line(page: Page, depth: int) -> Line:
     return Line(
         id=page.id,
         at=page.at,
@@ -174,9 +158,9 @@ def _line(page: _Page, depth: int) -> Line:
     )
 
 
-def _together(scene: Iterable[_Page]) -> list[_Page]:
+def _together(scene: Iterable[Page]) -> list[Page]:
     """The scene with what one reading says of a Slurm node made one: its state, phase and reason."""
-    found: dict[object, _Page] = {}
+    found: dict[object, Page] = {}
     for page in scene:
         key: object = page.id
         if isinstance(page.seen.event, e.SlurmStateChanged | e.SlurmPhaseChanged | e.SlurmReasonChanged):
@@ -184,32 +168,6 @@ def _together(scene: Iterable[_Page]) -> list[_Page]:
         first = found.get(key)
         found[key] = page if first is None else msgspec.structs.replace(first, also=(*first.also, page))
     return list(found.values())
-
-
-def _tree(scene: Sequence[_Page]) -> tuple[dict[str, list[_Page]], list[_Page]]:
-    """Who stands under whom, and who under nobody. A circle of causes is cut at its latest event."""
-    pages = {page.id: page for page in scene}
-    named = pages | {each.id: page for page in scene for each in page.also}
-    for page in pages.values():
-        if isinstance(page.seen.event, e.RequestEvent):
-            named.setdefault(page.seen.event.request, page)
-    above: dict[str, str] = {}
-    children: dict[str, list[_Page]] = {}
-    roots = []
-    for page in pages.values():
-        cause = named.get(page.cause)
-        if cause is None or page.id in _upwards(cause.id, above):
-            roots.append(page)
-        else:
-            above[page.id] = cause.id
-            children.setdefault(cause.id, []).append(page)
-    return children, roots
-
-
-def _upwards(ident: str, above: dict[str, str]) -> Iterator[str]:
-    while ident:
-        yield ident
-        ident = above.get(ident, "")
 
 
 def gap_words(line: Line) -> str:

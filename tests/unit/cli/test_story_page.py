@@ -143,6 +143,20 @@ def test_the_chart_has_a_row_for_each_thing_that_lasts() -> None:
     assert (lost.start, lost.end) == (NOW + timedelta(seconds=1800), NOW + timedelta(seconds=1835))
 
 
+def test_the_chart_is_in_the_order_of_time_whatever_stands_under_what() -> None:
+    """The list goes by causes; what was when does not."""
+    a, b, c = (
+        e.SlurmPhaseChanged(id=f"{i}", **at(i * 0.4), worker=REF, before=p, after=q, cause_id=cause)
+        for i, (p, q, cause) in enumerate([("idle", "busy", ""), ("busy", "draining", ""), ("draining", "idle", "0")])
+    )
+
+    heading = Heading(worker="w", since=None, until=NOW + timedelta(seconds=2), summary="")
+    drawn = re.findall(r'class="b (\w+)"', page(heading, told(a, b, c), str))
+
+    assert [line.id for line in told(a, b, c)] == ["0", "2", "1"]
+    assert drawn == ["busy", "draining", "idle"]
+
+
 def test_what_began_before_the_chart_begins_with_it() -> None:
     """A hold that is only seen to end was there before, and so was an outage."""
     freed = e.HoldReleased(id="1", **at(600), worker=REF, hold=a_view(since=NOW - timedelta(days=1)))

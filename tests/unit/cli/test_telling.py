@@ -162,6 +162,35 @@ def test_events_of_one_time_keep_the_order_of_the_stream() -> None:
     assert [line.id for line in told(*map(uncordoned, names))] == names
 
 
+def test_nobody_has_to_go_back_in_time() -> None:
+    """What comes seconds later stays at its time, also when others came in between; its cause is named then."""
+    lines = told(
+        uncordoned("root"),
+        uncordoned("early", 0.1, "root"),
+        uncordoned("other", 0.2, "root"),
+        uncordoned("below", 0.3, "other"),
+        uncordoned("late", 2, "early"),
+        uncordoned("after", 2.1, "late"),
+        uncordoned("elsewhere", 3),
+        uncordoned("last", 5, "late"),
+    )
+
+    assert shape(lines)[4:] == [("late", 2), ("after", 3), ("elsewhere", 0), ("last", 0)]
+    because = [line.because for line in lines if line.because]
+    assert because == ["node host-7 uncordoned (12:00:00)", "node host-7 uncordoned (12:00:02)"]
+    assert all((below.at - above.at).total_seconds() >= -1 for above, below in pairwise(lines))
+
+
+def test_services_that_speak_one_after_the_other_are_put_in_order() -> None:
+    """Within a moment each stands under its cause."""
+    lines = told(
+        uncordoned("a"), uncordoned("b", 0.1, "a"), uncordoned("c", 0.2), uncordoned("d", 0.3, "a"),
+        uncordoned("e", 0.4, "b"), uncordoned("f", 0.5, "c"),
+    )  # fmt: skip
+
+    assert shape(lines) == [("a", 0), ("b", 1), ("e", 2), ("d", 1), ("c", 0), ("f", 1)]
+
+
 @pytest.mark.parametrize("causes", [["a"], ["b", "a"], ["c", "a", "b"]])
 def test_causes_in_a_circle_are_cut(causes: list[str]) -> None:
     """Whatever is in the stream, each event is told once, and it ends."""
