@@ -240,7 +240,7 @@ async def test_bad_input_names_the_field(history: History) -> None:
 async def test_the_difference_between_two_moments(history: History) -> None:
     """What was and what is, of those that changed; and that the events do not reach further back."""
     life = a_life()
-    cut = [event.id for event in life].index("gone")
+    cut = [event.id for event in life].index("leaving")
     await history.told(*life[:cut])
     await asyncio.sleep(0.2)
     middle = now().isoformat()

@@ -72,6 +72,7 @@ def a_life() -> list[e.Event]:
             id="done", **at(7980.8), worker=REF, before=Progress.DRAINING, after=Progress.DRAINED, cause_id="state2"
         ),
         e.ProtectionOff(id="off", **at(7980.9), worker=REF, why="drained", cause_id="done"),
+        e.PodTerminating(id="leaving", **at(8100), worker=REF, before="ready", after="terminating", uid="pod-1"),
         e.PodGone(id="gone", **at(8102), worker=REF, before="terminating", after="gone", uid="pod-1"),
         e.NodeRebooted(id="rebooted", **at(8700), node=HOST, before="a", after="b", workers=[REF]),
         e.PodReady(id="ready", **at(8760), worker=REF, before="bound", after="ready", uid="pod-2"),

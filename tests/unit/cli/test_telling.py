@@ -119,7 +119,7 @@ def test_quiet_hours_are_named() -> None:
         ("lost", "30 min later"),
         ("accepted", "29 min later"),
         ("job", "1 h 13 min later"),
-        ("gone", "2 min later"),
+        ("leaving", "2 min later"),
     ]
 
 
