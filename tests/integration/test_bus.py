@@ -21,7 +21,7 @@ from lockstep.bus.ordered import CaughtUp, Missed, OrderedReader, Received, Star
 from lockstep.bus.publisher import Publisher
 from lockstep.bus.streams import ensure, stream_state
 from lockstep.contracts.events import GapFound
-from lockstep.contracts.facts import Fact, SlurmNode
+from lockstep.contracts.facts import Fact, SlurmNode, StreamHealth
 from lockstep.contracts.subjects import EVENTS, FACTS, fact_subject
 from lockstep.fleet.facts import key_of
 from lockstep.fleet.mirror import Mirror
@@ -567,3 +567,29 @@ async def test_what_a_service_knows_before_the_stream_has_it_does_not_count_as_s
         await until(lambda: mirror.sequence == 5)
         mirror.table.apply(node(9))
         assert (mirror.standing, len(mirror.table)) == (2, 3)
+
+
+@pytest.mark.parametrize("verb", ["DELETE", "PURGE"])
+@pytest.mark.parametrize("stream", [FACTS.name, EVENTS.name])
+async def test_eight_keepers_that_find_a_gap_tell_it_once(connection: Connection, verb: str, stream: str) -> None:
+    """They look in the same moment. Each starts anew, once; the stream has one event, and one loss is counted."""
+    publisher = Publisher(connection, source="test")
+    await publisher.facts([node(1), node(2)])
+    await publisher.events([event(1), event(2)])
+    gaps: list[list[str]] = [[] for _ in range(8)]
+    publishers = [Publisher(connection, source=f"p-{n}") for n in range(8)]
+    keepers = [StreamKeeper(connection, each.append, p.events) for each, p in zip(gaps, publishers, strict=True)]
+
+    async def look(keeper: StreamKeeper) -> None:
+        for _ in range(20):
+            with suppress(Retry):
+                await keeper.check()
+
+    await asyncio.gather(*map(look, keepers))
+    await connection.call(f"STREAM.{verb}.{stream}")
+    await asyncio.gather(*map(look, keepers))
+
+    assert gaps == [[stream]] * 8
+    assert len([ident for ident in await stored_events(connection) if ":gap:" in ident]) == 1
+    [health] = [f for f in await replay(connection) if isinstance(f, StreamHealth) and f.stream == stream]
+    assert health.losses == 1

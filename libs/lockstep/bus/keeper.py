@@ -146,9 +146,12 @@ class StreamKeeper:
             Retry: NATS does not answer, or another process says something in this moment; what was found is kept.
         """
         facts = self._facts()
+        self._note_stuck(facts.stuck_for_s)
         for stream in self._streams:
             await self._look_at(stream, facts)
-        self._note_stuck(facts.stuck_for_s)
+        if self._stuck_s and not facts.stuck_for_s:
+            log.info("NATS stores messages again", after_s=round(self._stuck_s))
+            self._stuck_s = 0.0
         if self._events:
             await self._publish(self._events)
             self._events = []
@@ -242,7 +245,7 @@ class StreamKeeper:
         return int(answer["message"]["seq"]), b64decode(answer["message"].get("data", ""))
 
     def _note_stuck(self, for_s: float) -> None:
-        """An outage is two lines. Its length is kept until its end is said.
+        """The first of an outage's two lines. Its length is kept until its end is said.
 
         A nats-server that once found its disk full stores nothing more in that stream until it is restarted (seen with
         2.15; it goes on answering everything else).
@@ -254,9 +257,6 @@ class StreamKeeper:
                 )
             self._stuck_s = for_s
             self._on_stuck()
-        elif self._stuck_s and not for_s:
-            log.info("NATS stores messages again", after_s=round(self._stuck_s))
-            self._stuck_s = 0.0
 
 
 def _warn_of(event: Event) -> None:
