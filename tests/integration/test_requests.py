@@ -335,6 +335,15 @@ async def test_dead_letters_are_listed_shown_and_sent_again(site: Site, server: 
     assert "SUBJECT" in (await site.run("dead", "list", **env)).out
 
 
+async def test_doctor_asks_for_the_rights_that_requests_need(site: Site) -> None:
+    """Where the settings let somebody ask; the verb that only the policy knows is one. Dead letters are told."""
+    found = json.loads((await site.run("doctor", "-o", "json", code=Exit.NO)).out)["items"]
+    lacks = [check["found"] for check in found if check["area"] == "rights" and "for requests" in check["found"]]
+    assert len(lacks) == 1
+    assert "delegate holds.lockstep.sh in slurm" in lacks[0]
+    assert any("there are dead letters" in check["found"] for check in found)
+
+
 async def nobody_on_kubernetes(site: Site, server: NatsWithUsers, name: str) -> dict[str, str]:
     """The environment of somebody who is known to NATS only."""
     settings = json.loads((site.folder / "lockstep.yaml").read_text())
