@@ -40,9 +40,11 @@ class Drains:
         clusters: Iterable[str],
         policy: Policy,
         *,
+        epoch: int = 0,
         cause_of: CauseOf = lambda *_: "",
     ) -> None:
         self._table = table
+        self._epoch = epoch
         self._cause_of = cause_of
         self._site = site
         self._clusters = frozenset(clusters)
@@ -64,6 +66,8 @@ class Drains:
             worker = pair(self._table, key, self._site)
             decision = decide(worker, self._policy, now)
             if decision is not None:
+                desired = msgspec.structs.replace(decision.desired, epoch=self._epoch)
+                decision = msgspec.structs.replace(decision, desired=desired)
                 decided.append(Decided(worker, explained(decision, worker, self._cause_of)))
             self._note(key, decision.desired if decision else worker.desired, now)
         return decided

@@ -43,6 +43,7 @@ class DrainTasks:
             site_of(ports.settings),
             clusters,
             ports.settings.policy,
+            epoch=ports.epoch,
             cause_of=ports.mirror.cause_of,
         )
         self._statuses = Statuses(self._table)
