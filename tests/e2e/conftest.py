@@ -9,6 +9,9 @@ from tests.e2e.site import Site
 from tests.lab.lab import Lab
 from tests.lab.lockstep import Lockstep
 
+OPS = {"user": "ops", "verbs": ["hold", "release", "cancel-drain"], "clusters": ["main"]}
+"""What may be asked for over NATS, where the lab's server has no users: anybody may say that he is `ops`."""
+
 
 @pytest.fixture(scope="session", name="lab")
 def _lab() -> Iterator[Lab]:
@@ -23,7 +26,7 @@ def _lab() -> Iterator[Lab]:
 @pytest.fixture(scope="session", name="running")
 def _running(lab: Lab) -> Iterator[Lockstep]:
     """Lockstep, each service in a process of its own; at the end nobody is held, for whoever uses the lab next."""
-    lockstep = Lockstep(lab, separate=True)
+    lockstep = Lockstep(lab, separate=True, settings={"requests": {"allow": [OPS]}})
     lockstep.install()
     lockstep.up()
     yield lockstep
