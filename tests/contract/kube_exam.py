@@ -264,8 +264,8 @@ class KubeExam:
             expires_at=datetime(2030, 1, 2, 3, 4, 5, tzinfo=UTC),
             drain=Drain(policy=DrainPolicy.REQUEUE, deadline="2h"),
         )
-        hold = await kube.create_hold(ns, name, spec)
-        assert (hold.spec, hold.fault) == (spec, "")
+        hold = await kube.create_hold(ns, name, spec, annotations={"note": "x"})
+        assert (hold.spec, hold.fault, hold.metadata.annotations["note"]) == (spec, "", "x")
         with pytest.raises(AlreadyExists):
             await kube.create_hold(ns, name, spec)
         uid = hold.metadata.uid
