@@ -29,7 +29,7 @@ TRACE = "0af7651916cd43dd8448eb211c80319c"
 @pytest.fixture(scope="module", autouse=True)
 def _installed() -> None:
     """The Debian package, where it is not there yet."""
-    packages.install()
+    packages.install(packages.FOR_TESTS)
 
 
 @pytest.fixture(name="census")

@@ -238,6 +238,8 @@ def build_everything(slurm: str, programs: Sequence[build.Program] = build.NEEDE
     if build.missing():
         say("First run: Kubernetes, containerd and CoreDNS are built once, about 10 minutes on two cores; later 15 s.")
     packages.install()
+    if programs is build.ALL:
+        packages.install(packages.FOR_TESTS)
     together(partial(build.build_all, programs), partial(slurm_rootfs, slurm))
     images.pause()
 

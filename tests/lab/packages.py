@@ -2,7 +2,9 @@
 
 import os
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
+from shutil import which
 
 from .progress import step
 
@@ -21,10 +23,15 @@ NEEDED = {
     "kmod": "/sbin/modprobe",
     "openssl": "/usr/bin/openssl",
     "procps": "/usr/bin/ps",
+}
+"""What every lab needs: the package, and a file by which it is known to be there."""
+FOR_TESTS = {
     "jq": "/usr/bin/jq",
+    "nodejs": "/usr/bin/node",
+    "npm": "/usr/bin/npm",
     "prometheus": "/usr/bin/promtool",
 }
-"""Package, and a file by which it is known to be there."""
+"""And what only some tests ask for."""
 
 _POLICY = Path("/usr/sbin/policy-rc.d")
 
@@ -33,18 +40,18 @@ class PackagesError(RuntimeError):
     """apt could not install what is needed; the text is apt's own."""
 
 
-def missing() -> list[str]:
-    """Needed packages whose file is not there."""
-    return [package for package, proof in NEEDED.items() if not Path(proof).exists()]
+def missing(needed: Mapping[str, str] = NEEDED) -> list[str]:
+    """Packages of these whose file is not there, nor a program of its name on the path."""
+    return [package for package, proof in needed.items() if not Path(proof).exists() and not which(Path(proof).name)]
 
 
-def install() -> None:
-    """Install what is missing. Services of those packages are not started.
+def install(needed: Mapping[str, str] = NEEDED) -> None:
+    """Install what is missing of these. Services of those packages are not started.
 
     Raises:
         PackagesError: Something is still missing afterwards.
     """
-    wanted = missing()
+    wanted = missing(needed)
     if not wanted:
         return
     with step(f"Debian packages: {', '.join(wanted)}"), _no_service_starts():
@@ -53,8 +60,8 @@ def install() -> None:
             answer = _apt("install", *wanted)
             if answer.returncode != 0:
                 raise PackagesError(f"apt-get install {' '.join(wanted)} failed:\n{answer.stderr[-2000:]}")
-    if left := missing():
-        raise PackagesError(f"installed, but these files are missing: {', '.join(NEEDED[name] for name in left)}")
+    if left := missing(needed):
+        raise PackagesError(f"installed, but these files are missing: {', '.join(needed[name] for name in left)}")
 
 
 def _apt(command: str, *packages: str) -> subprocess.CompletedProcess[str]:

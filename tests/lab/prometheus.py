@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from . import paths, ports
-from .packages import NEEDED
+from .packages import FOR_TESTS
 from .processes import Processes
 from .progress import step, wait_for
 
@@ -46,7 +46,7 @@ class Prometheus:
             self._processes.start(
                 NAME,
                 [
-                    Path(NEEDED[NAME]).with_name(NAME),
+                    Path(FOR_TESTS[NAME]).with_name(NAME),
                     f"--config.file={file}",
                     f"--storage.tsdb.path={self._home / 'data'}",
                     "--storage.tsdb.retention.time=1d",

@@ -4,7 +4,7 @@ import subprocess
 
 import pytest
 
-from tests.lab import needs, network, ports
+from tests.lab import needs, network, packages, ports
 
 
 @pytest.fixture
@@ -27,6 +27,11 @@ def test_a_machine_without_any_tool_is_described_instead_of_crashed_upon() -> No
 def test_nothing_of_a_lab_is_left_in_a_machine_without_iptables() -> None:
     """`down` works there too."""
     assert network.chains() == []
+
+
+def test_a_package_is_there_when_its_program_is_found_elsewhere() -> None:
+    """A machine may have its Node from somebody else than Debian."""
+    assert packages.missing({"some-shell": "/nowhere/sh", "nonsense": "/nowhere/no-such-program"}) == ["nonsense"]
 
 
 @pytest.mark.usefixtures("bare")
