@@ -152,10 +152,12 @@ def hold_fact(hold: Hold, clusters: Sequence[str]) -> KubeHold:
 
 
 def is_echo(before: Fact | None, after: Fact | None) -> bool:
-    """The only difference is what Lockstep itself writes: a pod's conditions and protection, a node's, our mirror."""
+    """The only difference is what Lockstep writes: conditions, protection, our mirror, the status of a Hold."""
     match before, after:
+        case KubeHold(), KubeHold():
+            same: Fact = msgspec.structs.replace(before, accepted=after.accepted, refused=after.refused)
         case KubePod(), KubePod():
-            same: Fact = msgspec.structs.replace(before, conditions=after.conditions, protected=after.protected)
+            same = msgspec.structs.replace(before, conditions=after.conditions, protected=after.protected)
         case KubeNode(), KubeNode():
             same = msgspec.structs.replace(before, in_service=after.in_service)
             if is_mirrored(after) or (before.mirror_mark and not after.mirror_mark and not after.unschedulable):

@@ -35,9 +35,15 @@ class Traces:
         return Step(NAME, parent, links, attributes_of(after))
 
     def _of_hold(self, before: Fact | None, after: KubeHold) -> Step:
-        """A new Hold that was asked for within a trace goes on there; what comes of it later links to that."""
-        is_new = before is None and not after.gone and is_recent(after.created_at, clock.now())
+        """A new Hold that was asked for within a trace goes on there, and so does our answer in its status.
+
+        What comes of it later links to that.
+        """
+        now = clock.now()
+        is_new = before is None and not after.gone and is_recent(after.created_at, now)
         parent = after.traceparent if is_new else ""
+        if is_echo(before, after):
+            parent = self._table.flows.origin([before], now).traceparent
         return Step(NAME, parent, others(parent, [after.traceparent]), attributes_of(after))
 
     def _workers(self, fact: Fact) -> list[WorkerKey]:

@@ -62,6 +62,16 @@ def test_a_hold_begins_a_flow_that_names_it() -> None:
     assert step.attributes == {"lockstep.cluster": "main", "lockstep.hold": "dimm", "k8s.namespace.name": "slurm"}
 
 
+def test_our_answer_in_a_holds_status_belongs_to_the_flow_of_the_hold() -> None:
+    """Otherwise the newest trace of its workers would be one in which nothing happens."""
+    hold = a_hold(read_at=clock.now())
+    table = a_table(hold)
+    table.flows.note(hold, WANTED, 1)
+    told = Traces(table, Site(), [CLUSTER])
+    assert told.step(hold, msgspec.structs.replace(hold, accepted=True)).parent == WANTED
+    assert told.step(hold, msgspec.structs.replace(hold, generation=2, accepted=True)).parent == ""
+
+
 ASKED = BEGAN
 
 
