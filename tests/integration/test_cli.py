@@ -6,7 +6,9 @@ import os
 import signal
 import sys
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -130,10 +132,14 @@ async def test_events_follow_until_they_are_interrupted(site: Site) -> None:
     words = ("events", "--follow", "--worker", "gpu-2", "-o", "json")
     following = await started(*words, env=site.env | {"PYTHONUNBUFFERED": "1"})
     assert following.stdout is not None
-    await asyncio.sleep(1.5)
-    site.kube.put("nodes", "host-2", spec={"unschedulable": True})
-    async with asyncio.timeout(10):
-        event = json.loads(await following.stdout.readline())
+    event: dict[str, Any] = {"type": ""}
+    for number in range(20):
+        site.kube.put("nodes", "host-2", spec={"unschedulable": number % 2 == 0})
+        with suppress(TimeoutError):
+            async with asyncio.timeout(2):
+                event = json.loads(await following.stdout.readline())
+        if event["type"] == "hold.placed.v1":
+            break
     following.send_signal(signal.SIGINT)
     async with asyncio.timeout(5):
         _, err = await following.communicate()

@@ -21,6 +21,7 @@ from lockstep.base.clock import from_epoch
 from lockstep.base.errors import Retry
 from lockstep.bus.connection import API, Connection
 from lockstep.bus.streams import StreamState, is_loss, stream_state
+from lockstep.contracts.subjects import EVENTS
 
 HEARTBEAT_S = 1.0
 SILENCE_S = 3.0
@@ -97,6 +98,9 @@ class OrderedReader:
         self._connection = connection
         self._stream = stream
         self._filters = list(filters)
+        self._sees_all = stream == EVENTS.name and self._filters == EVENTS.subjects
+        """No message is for others or superseded, so that a jump in their numbers is a loss. For other readings there
+        is only what the server says of messages to come, and that may be of before a purge (2.15.1, seen)."""
         self._start = start or Start()
         self._whole = whole
         self._on_round = on_round
@@ -176,12 +180,16 @@ class OrderedReader:
         if why:
             self.last, self._caught_up, self._start = 0, False, Start()
             return [Reset(why)]
-        return [Missed(due, state.first - 1)] if is_missing else []
+        if not is_missing:
+            return []
+        self.last = state.first - 1
+        return [Missed(due, self.last)]
 
     async def _follow(self, inbox: "_Inbox") -> AsyncIterator[Received | CaughtUp | Missed]:
         async for message, is_last in inbox.messages():
             if message is not None:
-                if inbox.take_missed():
+                jumps = bool(self.last) and message.sequence > self.last + 1
+                if jumps and (inbox.take_missed() or self._sees_all):
                     yield Missed(self.last + 1, message.sequence - 1)
                 yield message
             if is_last and not self._caught_up:
@@ -300,7 +308,10 @@ class _Inbox:
                 raise Retry(f"not even a heartbeat for {SILENCE_S:g} s") from e
 
     def take_missed(self) -> bool:
-        """Whether messages were removed before they came to us, since this was asked last."""
+        """Whether messages were removed before they came to us, since this was asked last.
+
+        The server may say so with a message that it had taken out before: then the jump comes after it.
+        """
         missed, self._missed = self._missed, False
         return missed
 
