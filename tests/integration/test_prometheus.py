@@ -17,7 +17,7 @@ from lockstep.runtime.health import Health
 from lockstep.runtime.settings import HealthSettings
 from tests.builders import POLICY, a_desired, a_pod, a_slurm_node, a_table, a_view
 from tests.lab import packages
-from tests.lab.packages import NEEDED
+from tests.lab.packages import FOR_TESTS
 from tests.lab.processes import Processes
 from tests.lab.prometheus import RULES, Prometheus
 from tests.observability.__main__ import DASHBOARDS
@@ -44,7 +44,7 @@ def _census() -> Iterator[Census]:
 
 def promtool(*arguments: str, given: str = "") -> "subprocess.CompletedProcess[str]":
     """Run it."""
-    command = [NEEDED["prometheus"], *arguments]
+    command = [FOR_TESTS["prometheus"], *arguments]
     return subprocess.run(command, input=given, capture_output=True, text=True, check=False, timeout=60)
 
 
