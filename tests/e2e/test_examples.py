@@ -50,9 +50,10 @@ def test_subscribers_in_three_languages_are_told_of_the_same_worker(site: Site, 
         "NATS_URL": site.lab.nats.url,
     }
     mark = tmp_path.name.replace("_", "-")
+    told = f"main/gpu-3 on {site.host('gpu-3')} is drained"
     programs = {
-        "main/gpu-3 on node-3 is drained": [sys.executable, EXAMPLES / "python/subscribe.py", f"python-{mark}"],
-        "main/gpu-3 on node-3 is drained\n": [tmp_path / "subscribe", f"go-{mark}"],
+        told: [sys.executable, EXAMPLES / "python/subscribe.py", f"python-{mark}"],
+        f"{told}\n": [tmp_path / "subscribe", f"go-{mark}"],
         "main/gpu-3  drain.drained.v1": [EXAMPLES / "shell/watch.sh", "lockstep.event.drain.>"],
     }
     with ExitStack() as stack:

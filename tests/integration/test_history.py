@@ -176,7 +176,9 @@ async def test_a_story_is_followed_and_meets_whoever_is_new(history: History) ->
         assert await line() == ("new", 0)
     finally:
         process.send_signal(signal.SIGINT)
+        ending = asyncio.get_running_loop().call_later(30, process.kill)
         _, err = await process.communicate()
+        ending.cancel()
     assert (process.returncode, err) == (Exit.INTERRUPTED, b"")
 
 
