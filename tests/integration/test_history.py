@@ -4,7 +4,6 @@ import asyncio
 import json
 import os
 import signal
-import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -23,6 +22,7 @@ from lockstep.contracts.common import WorkerRef
 from lockstep.contracts.facts import SITE, Fact, SourceHealth
 from tests.builders import a_node, a_pod, a_slurm_node
 from tests.fakes.nats import connected, nats_server
+from tests.integration.whole import started
 from tests.unit.cli.life import CORDON, DIMM, HOST, REF, a_life
 
 
@@ -44,12 +44,7 @@ class History:
 
     async def start(self, *words: str) -> asyncio.subprocess.Process:
         """The command as a process."""
-        return await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "lockstep.cli.main", *words),
-            env=self.env,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-        )
+        return await started(*words, env=self.env)
 
     async def run(self, *words: str, code: int = 0) -> tuple[str, str]:
         """What the command prints, and what beside it; it must end with this code."""

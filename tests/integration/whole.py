@@ -132,10 +132,9 @@ class Site:
 async def started(
     *words: str, env: dict[str, str], stderr: int = asyncio.subprocess.PIPE
 ) -> asyncio.subprocess.Process:
-    """The command as a process."""
-    return await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "lockstep.cli.main", *words), env=env, stdout=asyncio.subprocess.PIPE, stderr=stderr
-    )
+    """The command as a process; Ctrl-C ends it also where the tests themselves run in the background."""
+    command = ("env", "--default-signal=INT", sys.executable, "-m", "lockstep.cli.main", *words)
+    return await asyncio.create_subprocess_exec(*command, env=env, stdout=asyncio.subprocess.PIPE, stderr=stderr)
 
 
 @asynccontextmanager
