@@ -11,6 +11,7 @@ from typing import Protocol, TypeVar
 
 import pytest
 
+from lockstep.base.clock import monotonic
 from lockstep.contracts.facts import SlurmJob, SlurmNode
 from lockstep.slurm import states
 from lockstep.slurm.client import SlurmRest
@@ -59,9 +60,10 @@ class Desk:
 
 async def eventually(ask: Callable[[], Awaitable[T]], so: Callable[[T], bool]) -> T:
     """The first answer that is so, asked for again until then."""
-    async with asyncio.timeout(PATIENCE_S):
-        while not so(seen := await ask()):
-            await asyncio.sleep(0.1)
+    end = monotonic() + PATIENCE_S
+    while not so(seen := await ask()):
+        assert monotonic() < end, f"still {seen!r}"
+        await asyncio.sleep(0.1)
     return seen
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -101,7 +101,7 @@ class Connection:
         return 0.0 if self._lost_at is None else monotonic() - self._lost_at
 
     async def close(self) -> None:
-        """Sends what is still to be sent, and ends."""
+        """Sends what is still to be sent, and ends, also while the server is away or goes in that moment."""
         self._closing = True
         try:
             async with asyncio.timeout(2):
@@ -110,7 +110,8 @@ class Connection:
             self.abort()
         if not self.client.is_connected:
             self.abort()
-        await self.client.close()
+        with suppress(nats.errors.Error, OSError):
+            await self.client.close()
 
     async def lost(self, why: str = "") -> None:
         """The client tells us that the connection broke."""
