@@ -61,9 +61,12 @@ class Leadership:
         return self._leading.is_set() and now_monotonic < self._until
 
     async def held(self) -> int:
-        """Wait until we lead; the epoch."""
-        await self._leading.wait()
-        return self.epoch
+        """Wait until we lead, and may act now; the epoch."""
+        while True:
+            await self._leading.wait()
+            if self.holds(self._clock()):
+                return self.epoch
+            self._step_down()
 
     async def lost(self) -> None:
         """Wait until we do not lead."""

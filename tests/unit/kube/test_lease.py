@@ -154,6 +154,23 @@ async def test_after_an_outage_in_which_nobody_wrote_the_leader_goes_on_at_once(
         assert now() - began < 4
 
 
+async def test_whoever_waits_to_lead_is_not_sent_off_with_a_right_that_has_run_out() -> None:
+    """Between two looks at the Lease the time may be over: a service that began then could do nothing."""
+    leases = Leases()
+    a = candidate(leases, "a")
+    async with running(a):
+        await a.held()
+        leases.cut.add("a")
+        while a.holds(now()):
+            await asyncio.sleep(0.01)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(20):
+                await a.held()
+        leases.cut.clear()
+        await a.held()
+        assert a.holds(now())
+
+
 async def test_a_process_that_stood_still_knows_that_it_may_have_lost() -> None:
     """BR-108: no timer of its own has run meanwhile; the question alone is enough."""
     leases = Leases()
