@@ -22,7 +22,7 @@ from lockstep.slurm.transport import Transport
 T = TypeVar("T")
 
 WORDS = 'lockstep: ops@example.com: ECC=3 gpu=1 [x] "y" äöü ✓, ticket 4711'
-PATIENCE_S = 40.0
+PATIENCE_S = 20.0
 
 
 class Yard(Protocol):

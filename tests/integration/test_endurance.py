@@ -96,8 +96,8 @@ async def test_the_mirror_and_the_keeper_of_the_streams_give_signs_of_life(setti
         os.kill(pid, signal.SIGSTOP)
         try:
             health.beats.clear()
-            async with asyncio.timeout(60):
-                while min(health.beats.count("mirror"), health.beats.count("streams")) < 2:
+            async with asyncio.timeout(40):
+                while not (health.beats.count("mirror") > 2 and health.beats.count("streams") > 2):
                     await asyncio.sleep(0.05)
         finally:
             os.kill(pid, signal.SIGCONT)

@@ -15,6 +15,7 @@ from aiohttp import web
 from cloudevents.core.bindings.http import HTTPMessage, from_http
 from cloudevents.core.formats.json import JSONFormat
 
+from lockstep.base.clock import monotonic
 from lockstep.bus.connection import Connection
 from lockstep.bus.dead import DeadLetters
 from lockstep.bus.publisher import Publisher
@@ -22,6 +23,7 @@ from lockstep.contracts.common import WorkerRef
 from lockstep.contracts.events import DrainSet
 from lockstep.forward.main import SERVICE
 from lockstep.forward.poster import SIDE_BY_SIDE
+from lockstep.runtime import health as health_module
 from lockstep.runtime.health import Health
 from lockstep.runtime.process import Process
 from lockstep.runtime.settings import (
@@ -152,10 +154,10 @@ def settings(tmp_path: Path, server: NatsServer, receiver: Receiver) -> Callable
 
 
 @asynccontextmanager
-async def forwarding(settings: Settings) -> AsyncIterator[None]:
+async def forwarding(settings: Settings, health: Health | None = None) -> AsyncIterator[None]:
     """The service runs inside the context."""
     async with asyncio.TaskGroup() as group:
-        task = group.create_task(Process(settings, "forward", Health(), 0).run([SERVICE], embedded=False))
+        task = group.create_task(Process(settings, "forward", health or Health(), 0).run([SERVICE], embedded=False))
         try:
             yield
         finally:
@@ -266,6 +268,28 @@ async def test_what_is_refused_is_a_dead_letter_that_a_person_can_send_again(
 
     assert receiver.words() == ["1"]
     assert [letter.why for letter in await dead.all()] == ["HTTP 404"]
+
+
+async def test_an_endpoint_that_is_left_in_peace_is_not_missed_as_a_sign_of_life(
+    connection: Connection, receiver: Receiver, settings: Callable[..., Settings], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise the process would be restarted for it, and post there again."""
+    health = Health()
+    receiver.answers = [status(200), status(410)]
+    async with forwarding(settings(), health):
+        await publish(connection, ("gpu-1", "1"))
+        await eventually(lambda: receiver.bodies)
+        await asyncio.sleep(1.5)
+        later = monotonic() + 70
+        with monkeypatch.context() as patched:
+            patched.setattr(health_module, "monotonic", lambda: later)
+            assert "forward-hook" in health.dead(), "it beats while it is posted to"
+        await publish(connection, ("gpu-1", "2"))
+        await eventually(lambda: not receiver.answers)
+        await asyncio.sleep(1.5)
+        with monkeypatch.context() as patched:
+            patched.setattr(health_module, "monotonic", lambda: later + 10)
+            assert "forward-hook" not in health.dead()
 
 
 async def test_one_endpoint_does_not_wait_for_another(

@@ -75,6 +75,7 @@ class Forwarder:
                 await self._read(start, poster, tasks)
         except* _SwitchedOff as off:
             self._log.error("Endpoint wants nothing any more; restart to try again", error=str(off.exceptions[0]))
+        self._ports.health.end(reader_of(self._endpoint.name))
         await self._keep()
         await asyncio.Event().wait()
 
