@@ -9,7 +9,7 @@ from lockstep.base.errors import Fatal
 from lockstep.bus.facts import FactFeed, FactSeen
 from lockstep.bus.ordered import CaughtUp, Reset
 from lockstep.contracts.facts import Fact
-from lockstep.fleet.facts import FactKey, FactTable, Touched, key_of, together
+from lockstep.fleet.facts import NOTHING, FactKey, FactTable, Touched, key_of, together
 
 MERGE_AT = 1_000
 """News that a slow reader has not fetched are made one when there are more."""
@@ -23,6 +23,13 @@ class Caused(NamedTuple):
 
     sequence: int
     event: str
+
+
+class Ahead(NamedTuple):
+    """What the table had before a service put its own fact in, and whom that concerns."""
+
+    before: Fact | None
+    touched: Touched
 
 
 OnChange = Callable[[Fact | None, Fact], None]
@@ -44,6 +51,8 @@ class Mirror:
         """Called with a fact before and after, in the feed's order; must be quick."""
         self.causes: dict[FactKey, Caused] = {}
         """Per thing, the event because of which it is as it is, or went."""
+        self._ahead: dict[FactKey, Ahead] = {}
+        """What is in the table before the stream has told it; when it does, it is news for all others."""
         self._anew = False
         """The feed is to begin anew; that it has caught up does not count until it has."""
         self.dropped = 0
@@ -59,6 +68,16 @@ class Mirror:
     def standing(self) -> int:
         """How many facts stand that the stream has told; what a service put into the table itself does not count."""
         return self._feed.standing
+
+    def anticipate(self, fact: Fact) -> None:
+        """Let the table hold at once what its own service says, for its next decision.
+
+        All who read this mirror are told when the stream tells it, with its cause and its trace.
+        """
+        key = key_of(fact)
+        before, touched = self._ahead.get(key, Ahead(self.table.get(fact), NOTHING))
+        if news := self.table.apply(fact):
+            self._ahead[key] = Ahead(before, touched | news)
 
     def read_anew(self, why: str) -> None:
         """Forgets everything and reads the stream from its beginning; `ready` when that is done."""
@@ -80,6 +99,7 @@ class Mirror:
                         self._anew = False
                         self.ready.clear()
                         self.causes.clear()
+                        self._ahead.clear()
                         self._tell(self.table.clear())
         raise Fatal("the feed of facts ended")
 
@@ -106,10 +126,14 @@ class Mirror:
         return max((caused for key in keys if (caused := self.causes.get(key))), default=Caused(0, "")).event
 
     def _take(self, seen: FactSeen) -> None:
+        key = key_of(seen.fact)
         before = self.table.get(seen.fact)
         touched = self.table.apply(seen.fact)
-        if seen.cause and (touched or before == seen.fact):
-            self._note_cause(key_of(seen.fact), Caused(seen.sequence, seen.cause))
+        if touched or before == seen.fact or (seen.fact.gone and before is None):
+            before, held_back = self._ahead.pop(key, Ahead(before, NOTHING))
+            touched |= held_back
+            if seen.cause:
+                self._note_cause(key, Caused(seen.sequence, seen.cause))
         self.table.note_trace(seen.fact, seen.traceparent, seen.sequence)
         if not touched:
             self.dropped += 1

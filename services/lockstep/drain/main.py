@@ -119,7 +119,7 @@ class DrainTasks:
             causes = {fact_subject(d.desired): d.events[-1].id for d in decided if d.events}
             await self._ports.bus.facts(desired, of_facts, causes)
             for each in desired:
-                self._table.apply(each)
+                self._ports.mirror.anticipate(each)
                 self._ports.log.info(
                     "Decided",
                     worker=f"{each.cluster}/{each.name}",

@@ -65,6 +65,7 @@ class Reconciler:
         hands: Hands,
         *,
         may_act: Callable[[], bool],
+        anticipate: Callable[[Wrote], object],
         tell: Told,
         cause_of: CauseOf = lambda *_: "",
     ) -> None:
@@ -74,6 +75,7 @@ class Reconciler:
         self._policy = policy
         self._hands = hands
         self._may_act = may_act
+        self._anticipate = anticipate
         self._tell = tell
         self._cause_of = cause_of
         self._unsure: dict[WorkerKey, datetime] = {}
@@ -221,7 +223,7 @@ class Reconciler:
 
     def _remember(self, worker: Worker, action: WorkerAction, done: Done) -> None:
         if done.wrote is not None:
-            self._table.apply(done.wrote)
+            self._anticipate(done.wrote)
         events = done.events
         if isinstance(action, EndJob):
             run = (worker.cluster, action.job_id, action.start)

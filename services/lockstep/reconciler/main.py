@@ -57,6 +57,7 @@ class ReconcilerTasks:
             ports.settings.policy,
             hands,
             may_act=ports.may_act,
+            anticipate=ports.mirror.anticipate,
             tell=self._tell,
             cause_of=ports.mirror.cause_of,
         )

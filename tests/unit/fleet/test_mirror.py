@@ -104,6 +104,33 @@ async def test_an_echo_wakes_nobody() -> None:
         await changes.aclose()
 
 
+@pytest.mark.parametrize("gone", [False, True])
+async def test_what_one_service_put_in_ahead_of_the_stream_is_news_for_the_others_when_the_stream_tells_it(
+    gone: bool,
+) -> None:
+    """In one process they share a table. Nobody is told before, for cause and trace come with the stream."""
+    heard: list[tuple[Fact | None, Fact]] = []
+    before, after = node("gpu-1"), msgspec.structs.replace(node("gpu-1", "DOWN"), gone=gone)
+    async with running() as (mirror, feed):
+        await feed.say(before, CaughtUp())
+        mirror.on_change.append(lambda *both: heard.append(both))
+        changes = mirror.changes()
+        await anext(changes)
+        async with asyncio.TaskGroup() as group:
+            second = group.create_task(anext(changes))
+            mirror.anticipate(after)
+            await asyncio.sleep(0.01)
+            assert mirror.table.get(after) == (None if gone else after)
+            assert not second.done()
+            await feed.say(after, cause="a")
+        assert second.result().workers == {W}
+        assert heard == [(before, after)]
+        assert mirror.cause_of(key_of(after)) == "a"
+        await feed.say(after)
+        assert len(heard) == 1
+        await changes.aclose()
+
+
 async def test_a_lost_stream_empties_it_and_names_everybody_once_it_is_ready_again() -> None:
     """Nothing is decided in between."""
     async with running() as (mirror, feed):

@@ -67,7 +67,9 @@ async def test_a_job_that_slurm_will_not_end_is_told_once_for_each_run() -> None
 
     policy = msgspec.structs.replace(POLICY, conditions=False)
     hands = Hands(cast(KubeApi, None), {CLUSTER: cast(Any, slurm)}, {}, policy, epoch=1)
-    reconciler = Reconciler(table, Site(), [CLUSTER], policy, hands, may_act=lambda: True, tell=tell)
+    reconciler = Reconciler(
+        table, Site(), [CLUSTER], policy, hands, may_act=lambda: True, anticipate=table.apply, tell=tell
+    )
     runs(job, 1)
     for _ in range(3):
         await reconciler.look(KEY)
