@@ -1,11 +1,10 @@
 """`make test`: everything, what can go side by side side by side, and one summary at the end.
 
-The first time the lab is built, which takes some minutes; nothing else runs then, so that no test is late for it. What
-needs the lab takes longest, and goes before what runs beside it. Each part's output goes to `build/test/`, and is shown
-when the part fails.
+The first time the lab is built, which takes some minutes; nothing else runs then, so that no test is late for it. The
+lab's tests mostly wait: they are two halves, each with a lab of its own, and go before what runs beside them. Each
+part's output goes to `build/test/`, and is shown when the part fails.
 """
 
-import os
 import re
 import subprocess
 import sys
@@ -20,6 +19,10 @@ BIN = ROOT / ".venv" / "bin"
 LOGS = ROOT / "build" / "test"
 BESIDE = 5
 """How nice those are that run beside the lab's tests."""
+FIRST_HALF = [f"tests/e2e/test_{name}.py" for name in ("crashes", "faults", "random")]
+"""Tests of the lab's first half; all others are the second, which is no longer for that."""
+SUMMARY = re.compile(r"\d (passed|failed|errors?).* in [\d.]+s")
+"""The line in which pytest says how many."""
 COUNTS = re.compile(r"(\d+) (passed|failed|errors?|skipped)\b")
 
 
@@ -50,19 +53,13 @@ class Part:
         begun = time.monotonic()
         print(f"  …                {self.name}", flush=True)
         with self.log.open("w") as log:
-            environment = {**os.environ, "LOCKSTEP_LAB_KEEP": "1"}
-            done = subprocess.run(
-                ["nice", f"-n{self.nice}", *self.command],
-                cwd=ROOT,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                check=False,
-                env=environment,
-            )
+            command = ["nice", f"-n{self.nice}", *self.command]
+            done = subprocess.run(command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT, check=False)
         self.code = done.returncode
         self.took_s = time.monotonic() - begun
         lines = self.log.read_text(errors="replace").splitlines()
-        for number, word in COUNTS.findall(lines[-1] if lines else ""):
+        outcome = next((line for line in reversed(lines) if SUMMARY.search(line)), "")
+        for number, word in COUNTS.findall(outcome):
             self.counts[word.removesuffix("s")] = int(number)
         print(f"  {'ok    ' if self.ok else 'FAILED'} {self.took_s:7.1f} s  {self.name}", flush=True)
         if not self.ok:
@@ -70,41 +67,39 @@ class Part:
         return self
 
 
-def pytest(name: str, *arguments: str, nice: int = 0) -> Part:
-    """A part that is a test run."""
-    return Part(name, [BIN / "python", "-m", "pytest", "-q", "--durations=5", *arguments], nice)
+def pytest(name: str, *arguments: str, nice: int = 0, lab: str = "") -> Part:
+    """A part that is a test run, if it starts a lab, with one of that name beside others."""
+    python = BIN / "python"
+    apart = [python, "-m", "tests.lab", "apart", lab] if lab else []
+    return Part(name, [*apart, python, "-m", "pytest", "-q", "--durations=5", *arguments], nice)
 
 
 def main() -> int:
-    """Run all parts, in two lanes side by side; the exit code says whether all went well."""
+    """Run all parts, in lanes side by side; the exit code says whether all went well."""
     LOGS.mkdir(parents=True, exist_ok=True)
     begun = time.monotonic()
-    lab = [BIN / "python", "-m", "tests.lab"]
-    build = Part("build the lab", [*lab, "build"])
-    start = Part("lab up", [*lab, "up"])
-    onlab = [
-        pytest("lab tests", "--timeout=600", "tests/e2e"),
-        pytest("tests of the lab", "tests/integration/test_lab.py"),
-        Part("lab down", [*lab, "down"]),
-    ]
-    fast = [
-        Part("lint", ["make", "--no-print-directory", "lint"], BESIDE),
-        Part("types", ["make", "--no-print-directory", "types"], BESIDE),
-        Part("import contracts", ["make", "--no-print-directory", "imports"], BESIDE),
-        pytest("unit and contract tests", "tests/unit", "tests/contract", nice=BESIDE),
-    ]
-    beside = pytest("integration tests", "tests/integration", "--ignore=tests/integration/test_lab.py", nice=BESIDE)
+    build = Part("build the lab", [BIN / "python", "-m", "tests.lab", "build"])
     if not build.run().ok:
         return summary([build], time.monotonic() - begun)
-    with ThreadPoolExecutor(2) as lanes:
-        started = lanes.submit(start.run)
-        checked = lanes.submit(lambda: [part.run() for part in fast])
-        if started.result().ok:
-            tested = lanes.submit(lambda: [part.run() for part in onlab])
-            checked.result()
-            beside.run()
-            tested.result()
-    return summary([build, *fast, start, beside, *onlab], time.monotonic() - begun)
+    others = [f"--ignore={name}" for name in FIRST_HALF]
+    lanes = [
+        [pytest("lab tests 1", "--timeout=600", *FIRST_HALF, lab="one")],
+        [
+            pytest("tests of the lab", "tests/integration/test_lab.py", lab="two"),
+            pytest("lab tests 2", "--timeout=600", "tests/e2e", *others, lab="two"),
+        ],
+        [
+            Part("lint", ["make", "--no-print-directory", "lint"], BESIDE),
+            Part("types", ["make", "--no-print-directory", "types"], BESIDE),
+            Part("import contracts", ["make", "--no-print-directory", "imports"], BESIDE),
+            pytest("unit and contract tests", "tests/unit", "tests/contract", nice=BESIDE),
+            pytest("integration tests", "tests/integration", "--ignore=tests/integration/test_lab.py", nice=BESIDE),
+        ],
+    ]
+    with ThreadPoolExecutor(len(lanes)) as pool:
+        for lane in lanes:
+            pool.submit(lambda parts: [part.run() for part in parts], lane)
+    return summary([build, *(part for lane in lanes for part in lane)], time.monotonic() - begun)
 
 
 def summary(parts: Sequence[Part], took_s: float) -> int:

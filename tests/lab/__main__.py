@@ -4,7 +4,7 @@ import argparse
 import os
 import sys
 
-from . import leftovers, lock, needs, paths
+from . import apart, leftovers, lock, needs, paths
 from .build import ALL, KUBERNETES
 from .lab import Lab, build_everything, clean
 
@@ -27,6 +27,9 @@ def main(arguments: list[str]) -> int:
     commands.add_parser("doctor", help="what this machine lacks")
     logs = commands.add_parser("logs", help="follow a process's log")
     logs.add_argument("name")
+    alone = commands.add_parser("apart", help="run a command with a lab of its own beside others")
+    alone.add_argument("name")
+    alone.add_argument("command_apart", metavar="COMMAND", nargs=argparse.REMAINDER)
     for name, what in (("kubectl", "kubectl as administrator"), ("slurm", "a Slurm command, such as: slurm sinfo")):
         commands.add_parser(name, help=what, add_help=False)
     options, rest = parser.parse_known_args(arguments)
@@ -56,6 +59,8 @@ def _run(options: argparse.Namespace, rest: list[str]) -> int:
             print(needs.report())
         case "logs":
             os.execvp("tail", ["tail", "-n", "100", "-F", str(paths.LOGS / f"{options.name}.log")])
+        case "apart":
+            apart.run(options.name, options.command_apart)
         case "kubectl":
             program = str(KUBERNETES.path("kubectl"))
             os.execv(program, [program, f"--kubeconfig={Lab.attach().kube.kubeconfig}", *rest])

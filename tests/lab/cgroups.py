@@ -1,6 +1,6 @@
 """The lab's folders in the cgroup file systems, version 1 and 2.
 
-Every pod of the lab runs below ``/lockstep-lab/NODE``. So its processes are found and ended, whatever else died.
+Every pod of the lab runs below ``/LAB/NODE``. So its processes are found and ended, whatever else died.
 """
 
 import contextlib
@@ -10,8 +10,9 @@ import signal
 import time
 from pathlib import Path
 
+from .paths import LAB
+
 ROOT = Path("/sys/fs/cgroup")
-NAME = "lockstep-lab"
 
 
 def version() -> int:
@@ -25,7 +26,7 @@ def create(node: str) -> str:
     """Create a node's folder in every hierarchy, and return its path as the kubelet's ``cgroupRoot``."""
     for hierarchy in _hierarchies():
         parent = hierarchy
-        for name in (NAME, node):
+        for name in (LAB, node):
             _delegate(parent)
             folder = parent / name
             folder.mkdir(exist_ok=True)
@@ -34,7 +35,7 @@ def create(node: str) -> str:
                     (folder / setting).write_text((parent / setting).read_text())
             parent = folder
         _delegate(parent)
-    return f"/{NAME}/{node}"
+    return f"/{LAB}/{node}"
 
 
 def remove(node: str = "") -> None:
@@ -51,7 +52,7 @@ def remove(node: str = "") -> None:
 
 def folders(node: str = "") -> list[Path]:
     """The lab's (or a node's) folders that exist, one for each hierarchy."""
-    return [folder for hierarchy in _hierarchies() if (folder := hierarchy / NAME / node).is_dir()]
+    return [folder for hierarchy in _hierarchies() if (folder := hierarchy / LAB / node).is_dir()]
 
 
 def _hierarchies() -> list[Path]:

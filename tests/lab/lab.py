@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from . import addons, build, cgroups, hollow, images, lock, needs, network, nodes, packages, paths, ports
+from . import addons, build, cgroups, hollow, images, lock, machine, needs, network, nodes, packages, paths, ports
 from .faults import Faults
 from .jaeger import Jaeger
 from .kube import CONTROL_PLANE, Kube
@@ -212,7 +212,7 @@ class Lab:
         for cluster in ("main", "old"):
             Slurm(self.processes, cluster=cluster).down()
         self.processes.stop_all(timeout_s=3)
-        nodes.clean_machine()
+        machine.restore()
         network.down()
         for folder in (paths.STATE, paths.RUN):
             unmount_below(folder)

@@ -1,6 +1,6 @@
 """What a lab has left on the machine; nothing, after ``down``. Used by ``status`` and by the lab's own test."""
 
-from . import cgroups, network, nodes, paths
+from . import cgroups, machine, network, paths
 from .processes import marked
 from .rootfs import mounts_below
 
@@ -14,5 +14,4 @@ def find() -> list[str]:
         found.append("the bridge")
     found += [f"iptables: {chain}" for chain in network.chains()]
     found += [f"folder {folder}" for folder in (paths.STATE, paths.RUN) if folder.exists()]
-    found += [f"mount point {place}" for place in nodes.made_mount_points()]
-    return found
+    return found + machine.left()

@@ -1,4 +1,4 @@
-"""One lab per machine: who may change it, and who is using it.
+"""One lab of each name per machine: who may change it, and who is using it.
 
 A process shares the lock as long as it uses the lab, and owns it alone while it starts or ends the lab; so nobody's lab
 is ended under a test that runs. The kernel releases both when the process ends, however it ends. The file's content

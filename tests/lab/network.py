@@ -11,22 +11,13 @@ import re
 import subprocess
 from pathlib import Path
 
-from . import paths, ports
+from . import machine, paths, ports
 
 _SYSCTLS = {"net/ipv4/ip_forward": "1", "net/bridge/bridge-nf-call-iptables": "1"}
 """Forwarding between pods and machine; and iptables for bridged packets, so that answers of a Service find back."""
 
-_TOUCHED = (
-    *_SYSCTLS,
-    "net/ipv4/conf/all/route_localnet",
-    "kernel/keys/root_maxbytes",
-    "kernel/keys/root_maxkeys",
-    "kernel/panic",
-    "kernel/panic_on_oops",
-    "vm/overcommit_memory",
-    "vm/panic_on_oom",
-)
-"""All that is set back at the end: kube-proxy and the kubelets set the others."""
+_TOUCHED = (*_SYSCTLS, "net/ipv4/conf/all/route_localnet")
+"""All that is set back at the end: kube-proxy sets the last."""
 
 _SAVED = paths.STATE / "sysctls.json"
 _COMMENT = "lockstep-lab"
@@ -82,10 +73,7 @@ def down() -> None:
         for table, lines in _tables(tool).items():
             _clean_table(tool, table, lines)
     with contextlib.suppress(FileNotFoundError):
-        for name, value in json.loads(_SAVED.read_text()).items():
-            switch = Path("/proc/sys", name)
-            if switch.read_text().strip() != value:
-                switch.write_text(value)
+        machine.write_switches(json.loads(_SAVED.read_text()))
         _SAVED.unlink()
 
 
@@ -157,11 +145,8 @@ def _target(rule: str) -> str:
 def _set_sysctls() -> None:
     if not Path("/proc/sys/net/bridge").exists():
         subprocess.run(["modprobe", "br_netfilter"], check=False, capture_output=True, env=_env())
-    before = {name: switch.read_text().strip() for name in _TOUCHED if (switch := Path("/proc/sys", name)).exists()}
-    paths.write(_SAVED, json.dumps(before))
-    for name, value in _SYSCTLS.items():
-        if before.get(name, value) != value:
-            Path("/proc/sys", name).write_text(value)
+    paths.write(_SAVED, json.dumps(machine.read_switches(_TOUCHED)))
+    machine.write_switches(_SYSCTLS)
 
 
 def _run(*argv: str) -> None:

@@ -5,13 +5,12 @@ Every node lives in a mount namespace of its own, held by a small process (``nod
 not see those of the next node. When its last process has ended, all its mounts are gone with it, whatever crashed.
 """
 
-import contextlib
 import json
 import shutil
 import subprocess
 from pathlib import Path
 
-from . import cgroups, network, paths, ports
+from . import cgroups, machine, network, paths, ports
 from .build import CONTAINERD, KUBERNETES
 from .kube import Kube
 from .processes import Processes
@@ -30,8 +29,6 @@ _OWN_FOLDERS = {
     "/usr/libexec/kubernetes": "plugins",
 }
 """Folder in the node's namespace, and where its content lies below the node's state."""
-
-_MADE = paths.STATE / "mount-points.json"
 
 
 class Node:
@@ -133,30 +130,8 @@ class Node:
 
 
 def prepare_machine() -> None:
-    """Create the mount points that this machine does not have; ``clean_machine`` removes exactly those."""
-    wanted = {folder for place in _OWN_FOLDERS for folder in (Path(place), *Path(place).parents)}
-    missing = {str(folder) for folder in wanted if not folder.exists()} | set(made_mount_points())
-    paths.write(_MADE, json.dumps(sorted(missing)))
-    for place in _OWN_FOLDERS:
-        Path(place).mkdir(parents=True, exist_ok=True)
-
-
-def clean_machine() -> None:
-    """Remove what nodes leave on the machine itself: mount points made for them, and cgroups."""
-    cgroups.remove()
-    for place in reversed(made_mount_points()):
-        with contextlib.suppress(OSError):
-            Path(place).rmdir()
-    _MADE.unlink(missing_ok=True)
-
-
-def made_mount_points() -> list[str]:
-    """The mount points on this machine that ``prepare_machine`` made."""
-    try:
-        made: list[str] = json.loads(_MADE.read_text())
-    except FileNotFoundError:
-        return []
-    return made
+    """Make the mount points of nodes where this machine does not have them."""
+    machine.prepare(_OWN_FOLDERS)
 
 
 def wait_registered(kube: Kube, nodes: list[Node], timeout_s: float = 90) -> None:

@@ -3,16 +3,21 @@
 * cache: what was built or bootstrapped, keyed by version; survives ``down``; safe to delete while the lab is down.
 * state: the running lab's data and secrets (certificates, etcd, containerd's stores, process records); mode 0700.
 * run: sockets. logs: one file for each process, kept after ``down``.
+
+Labs side by side (see ``apart``) have a name each, and so have their folders; they share the cache.
 """
 
 import os
 from pathlib import Path
 
 CACHE = Path(os.environ.get("LOCKSTEP_LAB_CACHE") or Path.home() / ".cache" / "lockstep-lab")
-STATE = Path("/var/lib/lockstep-lab")
-RUN = Path("/run/lockstep-lab")
-LOGS = Path("/var/log/lockstep-lab")
-LOCK = Path("/run/lockstep-lab.lock")
+LAB = "-".join(filter(None, ["lockstep-lab", os.environ.get("LOCKSTEP_LAB_NAME")]))
+STATE = Path("/var/lib", LAB)
+RUN = Path("/run", LAB)
+LOGS = Path("/var/log", LAB)
+LOCK = Path("/run", f"{LAB}.lock")
+MACHINE = Path("/run/lockstep-lab.machine")
+"""How the machine was before the labs that are on it; see ``machine``."""
 
 HERE = Path(__file__).resolve().parent
 """The folder of this package."""
