@@ -304,8 +304,9 @@ def test_our_token_for_kubernetes_is_revoked(lab: Any, running: Lockstep, site: 
     running.stop()
     limited = Lockstep(lab, separate=True, settings={"kube": {"kubeconfig": str(file)}})
     limited.up()
+    theirs = Site(lab, limited)
     try:
-        with scene_of(Site(lab, limited)) as scene:
+        with scene_of(theirs) as scene:
             lab.fail.revoke("lockstep")
             scene.told.wait_lost("kube", 40)
             scene.happens_in_slurm()
@@ -314,6 +315,7 @@ def test_our_token_for_kubernetes_is_revoked(lab: Any, running: Lockstep, site: 
             assert scene.ends_well(60)["gpu-2"].reason == "fan noise"
             scene.told.once("kube")
     finally:
+        theirs.reset()
         limited.stop()
         running.up()
         lab.kube.kubectl("delete", "clusterrolebinding", "lockstep-lab-faults")

@@ -288,6 +288,10 @@ class ClusterPoller:
         """Events first: a crash in between repeats them, and what others decide comes later than what it came from."""
         if events := self._events[:]:
             await self._out.events(events, self._event_traces)
+            for event in events:
+                if isinstance(event, SourceBack):
+                    after_s = round(event.lost_for_s, 1)
+                    self._log.info("Slurm is read again", source=event.source, after_s=after_s)
             log_changes(self._log, events, self._event_traces)
             del self._events[: len(events)]
             self._event_traces.clear()
@@ -304,11 +308,8 @@ class ClusterPoller:
         return source.failures
 
     async def _tell_source(self, told: Told) -> None:
-        match told.event:
-            case SourceLost() as event:
-                self._log.warning("Slurm cannot be read", source=event.source, error=event.error)
-            case SourceBack() as event:
-                self._log.info("Slurm is read again", source=event.source, after_s=round(event.lost_for_s, 1))
+        if isinstance(told.event, SourceLost):
+            self._log.warning("Slurm cannot be read", source=told.event.source, error=told.event.error)
         if told.event is not None:
             self._events.append(told.event)
         if told.health is not None:

@@ -142,6 +142,7 @@ class Scene:
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(handlers, "BEAT_S", 0.02)
     monkeypatch.setattr(handlers, "PROBE_S", 0.02)
+    monkeypatch.setattr(handlers, "AGAIN_S", 0.02)
 
 
 def node(name: str, version: int = 1, **spec: Any) -> Node:
