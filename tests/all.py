@@ -1,7 +1,7 @@
 """`make test`: everything, what can go side by side side by side, and one summary at the end.
 
-The first time the lab is built, which takes some minutes; nothing else runs then, so that no test is late for it. The
-lab's tests mostly wait: they are two halves, each with a lab of its own, and go before what runs beside them. Each
+The first time the lab is built, which takes some minutes; nothing else runs then, so that no test is late for it. Most
+tests wait most of the time: they go side by side in four lanes, two of them with a lab each, and those go first. Each
 part's output goes to `build/test/`, and is shown when the part fails.
 """
 
@@ -19,8 +19,10 @@ BIN = ROOT / ".venv" / "bin"
 LOGS = ROOT / "build" / "test"
 BESIDE = 5
 """How nice those are that run beside the lab's tests."""
-FIRST_HALF = [f"tests/e2e/test_{name}.py" for name in ("crashes", "faults", "random")]
-"""Tests of the lab's first half; all others are the second, which is no longer for that."""
+LAB_FIRST = [f"tests/e2e/test_{name}.py" for name in ("crashes", "faults", "random")]
+FIRST = [f"tests/integration/test_{name}.py" for name in ("gaps", "slurmrestd", "bus", "endurance", "requests")]
+"""Of either half of the tests; all others are the second half, which takes no longer."""
+ON_LAB = "tests/integration/test_lab.py"
 SUMMARY = re.compile(r"\d (passed|failed|errors?).* in [\d.]+s")
 """The line in which pytest says how many."""
 COUNTS = re.compile(r"(\d+) (passed|failed|errors?|skipped)\b")
@@ -81,19 +83,20 @@ def main() -> int:
     build = Part("build the lab", [BIN / "python", "-m", "tests.lab", "build"])
     if not build.run().ok:
         return summary([build], time.monotonic() - begun)
-    others = [f"--ignore={name}" for name in FIRST_HALF]
+    second = [f"--ignore={name}" for name in (*LAB_FIRST, *FIRST, ON_LAB)]
     lanes = [
-        [pytest("lab tests 1", "--timeout=600", *FIRST_HALF, lab="one")],
+        [pytest("lab tests 1", "--timeout=600", *LAB_FIRST, lab="one")],
         [
-            pytest("tests of the lab", "tests/integration/test_lab.py", lab="two"),
-            pytest("lab tests 2", "--timeout=600", "tests/e2e", *others, lab="two"),
+            pytest("tests of the lab", ON_LAB, lab="two"),
+            pytest("lab tests 2", "--timeout=600", "tests/e2e", *second, lab="two"),
         ],
+        [pytest("integration tests 1", *FIRST, nice=BESIDE)],
         [
             Part("lint", ["make", "--no-print-directory", "lint"], BESIDE),
             Part("types", ["make", "--no-print-directory", "types"], BESIDE),
             Part("import contracts", ["make", "--no-print-directory", "imports"], BESIDE),
             pytest("unit and contract tests", "tests/unit", "tests/contract", nice=BESIDE),
-            pytest("integration tests", "tests/integration", "--ignore=tests/integration/test_lab.py", nice=BESIDE),
+            pytest("integration tests 2", "tests/integration", *second, nice=BESIDE),
         ],
     ]
     with ThreadPoolExecutor(len(lanes)) as pool:
