@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := libs services tests examples
 
-.PHONY: help demo test check lint types imports unit lab down bench docs contracts fmt
+.PHONY: help demo test check lint types imports unit lab down bench docs charts contracts fmt
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  \033[1m%-9s\033[0m %s\n", $$1, $$2}'
 
@@ -42,6 +42,9 @@ bench: $(VENV)/.done ## Measure on 1,000 real slurmds; writes docs/bench/
 
 docs: $(VENV)/.done ## Write the page of metrics and the dashboards anew
 	@$(BIN)/python -m tests.observability
+
+charts: $(VENV)/.done ## Write what the Helm chart takes from the source anew: files, rights, schema, reference
+	@$(BIN)/python -m tests.deploy
 
 contracts: $(VENV)/.done ## Write proto/ and the tables of docs/events.md anew, after a change in libs/lockstep/contracts
 	@$(BIN)/python -m lockstep.contracts.asyncapi proto docs/events.md
