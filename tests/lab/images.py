@@ -10,7 +10,9 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 import tarfile
+import tempfile
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -18,13 +20,16 @@ from pathlib import Path
 from . import paths, versions
 from .nodes import Node
 from .progress import step, together
-from .rootfs import mirror
+from .rootfs import leave_out_docs, make_small, mirror, one_builder
 
 _ARCHIVES = paths.CACHE / "images"
+_KEPT = 6
+"""Archives of one image with different contents: several checkouts share the cache."""
+_CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
 _BUILDAH = (
     "buildah",
-    "--storage-driver=vfs",
-    f"--root={paths.CACHE / 'buildah'}",
+    "--storage-driver=overlay",
+    f"--root={paths.CACHE / 'layers'}",
     f"--runroot={paths.RUN / 'buildah'}",
 )
 
@@ -125,47 +130,80 @@ def write_archive(
 
 def base_image() -> None:
     """Make Debian's slim image known to buildah under its upstream tag, so that ``FROM debian:trixie-slim`` builds."""
-    if _run(*_BUILDAH, "images", "--quiet", versions.BASE, check=False).strip():
-        return
-    with step(f"base image {versions.BASE}"):
-        root = paths.CACHE / f".base-{versions.BASE_SUITE}"
-        shutil.rmtree(root, ignore_errors=True)
-        script = "/usr/share/debootstrap/scripts/sid"
-        _run(
-            "debootstrap",
-            "--variant=minbase",
-            "--include=ca-certificates",
-            versions.BASE_SUITE,
-            str(root),
-            mirror(),
-            script,
-        )
-        container = _run(*_BUILDAH, "from", "scratch").strip()
-        _run(*_BUILDAH, "add", "--quiet", container, str(root), "/")
-        _run(*_BUILDAH, "config", "--cmd", "bash", container)
-        _run(*_BUILDAH, "commit", "--quiet", container, versions.BASE)
-        _run(*_BUILDAH, "rm", container)
-        shutil.rmtree(root)
+    root = paths.CACHE / f".base-{versions.BASE_SUITE}"
+    with one_builder(root):
+        if _run(*_BUILDAH, "images", "--quiet", versions.BASE, check=False).strip():
+            return
+        with step(f"base image {versions.BASE}"):
+            shutil.rmtree(root, ignore_errors=True)
+            bootstrap = ("debootstrap", "--variant=minbase", "--include=ca-certificates", versions.BASE_SUITE)
+            _run(*bootstrap, str(root), mirror(), "/usr/share/debootstrap/scripts/sid")
+            leave_out_docs(root)
+            make_small(root)
+            for ours in ("resolv.conf", "hostname"):
+                (root / "etc" / ours).unlink(missing_ok=True)
+            container = _run(*_BUILDAH, "from", "scratch").strip()
+            _run(*_BUILDAH, "add", "--quiet", container, str(root), "/")
+            _run(*_BUILDAH, "config", "--cmd", "bash", container)
+            _run(*_BUILDAH, "commit", "--quiet", container, versions.BASE)
+            _run(*_BUILDAH, "rm", container)
+            shutil.rmtree(root)
 
 
-def build(dockerfile: Path, context: Path, tag: str, *arguments: str) -> Path:
+def build(dockerfile: Path, context: Path, tag: str, *arguments: str, key: str = "") -> Path:
     """Build an ordinary Dockerfile and return the image's archive. buildah's own layers are cached.
+
+    What the build fetches comes through this machine's settings for pip and apt, as those of the lab do.
 
     Args:
         dockerfile: Its ``FROM debian:trixie-slim`` is the base image of the lab.
         context: The folder that COPY reads.
         tag: The image's full name.
         arguments: Further arguments of ``buildah build``, such as ``--build-arg``.
+        key: What the image depends on: with it, the image is built once. Without, buildah looks each time.
     """
-    base_image()
-    archive = _ARCHIVES / f"{tag.rpartition('/')[2].replace(':', '-')}.tar"
-    with step(f"build {tag}"):
-        options = ("--isolation=chroot", "--pull-never", "--layers", f"--file={dockerfile}", f"--tag={tag}")
-        _run(*_BUILDAH, "build", *options, *arguments, str(context))
-        archive.parent.mkdir(parents=True, exist_ok=True)
-        archive.unlink(missing_ok=True)
-        _run(*_BUILDAH, "push", "--quiet", tag, f"oci-archive:{archive}:{tag}")
+    name = tag.rpartition("/")[2].replace(":", "-")
+    archive = _ARCHIVES / (f"{name}-{key}.tar" if key else f"{name}.tar")
+    archive.parent.mkdir(parents=True, exist_ok=True)
+    with one_builder(_ARCHIVES / name):
+        if key and archive.exists():
+            archive.touch()
+            return archive
+        base_image()
+        draft = archive.with_suffix(".draft")
+        draft.unlink(missing_ok=True)
+        with step(f"build {tag}"), tempfile.TemporaryDirectory() as scratch:
+            options = ("--isolation=chroot", "--pull-never", "--layers", "--timestamp=0", f"--file={dockerfile}")
+            image = Path(scratch, "image")
+            _run(
+                *_BUILDAH, "build", *options, f"--iidfile={image}", *_settings(Path(scratch)), *arguments, str(context)
+            )
+            _run(*_BUILDAH, "push", "--quiet", "--disable-compression", image.read_text(), f"oci-archive:{draft}:{tag}")
+            _run(*_BUILDAH, "rmi", image.read_text(), check=False)
+        draft.replace(archive)
+        if key:
+            _forget(name)
     return archive
+
+
+def _settings(scratch: Path) -> list[str]:
+    """This machine's pip settings and certificates, seen by the build and absent from the image."""
+    lines = _run(sys.executable, "-m", "pip", "config", "list").splitlines()
+    found = {}
+    for line in sorted(lines, key=lambda line: line.startswith(":env:")):  # the environment has the last word
+        name, _, value = line.partition("=")
+        found[name.rpartition(".")[2]] = value.strip("'")
+    certificates = found.pop("cert", _CERTIFICATES)
+    settings = scratch / "pip.conf"
+    settings.write_text("\n".join(["[global]", f"cert = {_CERTIFICATES}", *map(" = ".join, found.items())]))
+    return [f"--volume={settings}:/etc/pip.conf:ro", f"--volume={certificates}:{_CERTIFICATES}:ro"]
+
+
+def _forget(name: str) -> None:
+    """Drop the archives of this image that were not used for the longest time."""
+    archives = sorted(_ARCHIVES.glob(f"{name}-*.tar"), key=lambda path: path.stat().st_mtime)
+    for archive in archives[:-_KEPT]:
+        archive.unlink(missing_ok=True)
 
 
 class _Hashed(io.RawIOBase):

@@ -58,7 +58,7 @@ def slurm_rootfs(version: str) -> Path:
     """
     tree = CACHE / f"slurm-{version}-{SUITES[version]}"
     tree.parent.mkdir(parents=True, exist_ok=True)
-    with _one_builder(tree), tempfile.TemporaryDirectory(prefix=f".{tree.name}-", dir=tree.parent) as scratch:
+    with one_builder(tree), tempfile.TemporaryDirectory(prefix=f".{tree.name}-", dir=tree.parent) as scratch:
         if not tree.exists():
             new = Path(scratch, "root")
             try:
@@ -82,6 +82,17 @@ def mirror() -> str:
     if not sites:
         raise LookupError("apt knows no Debian mirror: run apt-get update, then try again")
     return sites[0]
+
+
+def leave_out_docs(root: Path) -> None:
+    """Tell the dpkg of a root file system to install no documentation, as Debian's slim images do."""
+    (root / "etc/dpkg/dpkg.cfg.d/small").write_text("".join(f"path-exclude=/{path}/*\n" for path in _NO_DOCS))
+
+
+def make_small(root: Path) -> None:
+    """Remove documentation and what apt can fetch again."""
+    for path in (*_NO_DOCS, *_NO_CACHES):
+        shutil.rmtree(root / path, ignore_errors=True)
 
 
 def mount_overlay(lower: Path, at: Path) -> Path:
@@ -121,7 +132,7 @@ def _build(version: str, root: Path) -> None:
     policy = root / "usr/sbin/policy-rc.d"
     policy.write_text("#!/bin/sh\nexit 101\n")
     policy.chmod(0o755)
-    (root / "etc/dpkg/dpkg.cfg.d/small").write_text("".join(f"path-exclude=/{path}/*\n" for path in _NO_DOCS))
+    leave_out_docs(root)
     inside = ("chroot", str(root))
     _run(*inside, "apt-get", "-o", "Acquire::Check-Valid-Until=false", "update", "-q")
     _run(*inside, "apt-get", "install", "-q", "-y", "--no-install-recommends", *_PACKAGES)
@@ -137,8 +148,7 @@ def _build(version: str, root: Path) -> None:
     (root / "etc/slurm/plugstack.conf").unlink(missing_ok=True)
     # This machine's own, copied by debootstrap; Slurm would wait for it at each name it does not know.
     (root / "etc/resolv.conf").unlink(missing_ok=True)
-    for path in (*_NO_DOCS, *_NO_CACHES):
-        shutil.rmtree(root / path, ignore_errors=True)
+    make_small(root)
 
 
 def _fake_gpu(device: Path) -> None:
@@ -148,7 +158,8 @@ def _fake_gpu(device: Path) -> None:
 
 
 @contextmanager
-def _one_builder(tree: Path) -> Iterator[None]:
+def one_builder(tree: Path) -> Iterator[None]:
+    """Wait until nobody else builds the same; the lock is a file beside what is built."""
     with tree.with_name(f"{tree.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
