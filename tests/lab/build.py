@@ -91,9 +91,17 @@ JAEGER = Program(
 
 NATSCLI = Program(name="natscli", version=versions.NATSCLI, packages=("github.com/nats-io/natscli/nats",), minutes=0.7)
 
+HELM = Program(
+    name="helm",
+    version=versions.HELM,
+    packages=("helm.sh/helm/v4/cmd/helm",),
+    minutes=2.5,
+    stamps=(f"helm.sh/helm/v4/internal/version.version={versions.HELM}",),
+)
+
 NEEDED = (KUBERNETES, CONTAINERD, COREDNS)
 """What every lab needs."""
-ALL = (*NEEDED, JAEGER, NATSCLI)
+ALL = (*NEEDED, JAEGER, NATSCLI, HELM)
 """And what only some tests ask for."""
 
 

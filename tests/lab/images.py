@@ -39,20 +39,31 @@ def pause() -> Path:
     archive = _ARCHIVES / f"pause-{versions.PAUSE.rpartition(':')[2]}.tar"
     if not archive.exists():
         root = paths.RUN / "pause-image"
-        (root / "bin").mkdir(parents=True, exist_ok=True)
-        shutil.copy("/bin/busybox", root / "bin" / "busybox")
-        for name in ("sh", "sleep", "wget", "nslookup", "nc", "httpd"):
-            link = root / "bin" / name
-            link.unlink(missing_ok=True)
-            link.symlink_to("busybox")
+        add_busybox(root, ("sh", "sleep", "wget", "nslookup", "nc", "httpd"))
         (root / "tmp").mkdir(exist_ok=True)
         write_archive(root, versions.PAUSE, archive, entrypoint=("/bin/sleep", "2147483647"))
         shutil.rmtree(root)
     return archive
 
 
+def add_busybox(root: Path, commands: Sequence[str]) -> None:
+    """Give a root file system these commands of Debian's static busybox."""
+    (root / "bin").mkdir(parents=True, exist_ok=True)
+    shutil.copy("/bin/busybox", root / "bin" / "busybox")
+    for name in commands:
+        link = root / "bin" / name
+        link.unlink(missing_ok=True)
+        link.symlink_to("busybox")
+
+
 def image_from_rootfs(
-    path: Path, tag: str, excludes: Sequence[str] = (), *, key: str = "", entrypoint: Sequence[str] = ()
+    path: Path,
+    tag: str,
+    excludes: Sequence[str] = (),
+    *,
+    key: str = "",
+    entrypoint: Sequence[str] = (),
+    command: Sequence[str] = (),
 ) -> Path:
     """Archive of an image whose content is a folder; made once for each ``key``.
 
@@ -62,13 +73,14 @@ def image_from_rootfs(
         excludes: Paths below the root that are left out, without leading slash.
         key: What the content depends on; its folder's name and time if empty.
         entrypoint: What the image runs unless the pod says otherwise.
+        command: Its arguments, or what it runs without an entrypoint; unless the pod says otherwise.
     """
-    words = [key or f"{path} {path.stat().st_mtime_ns}", tag, *excludes, *entrypoint]
+    words = [key or f"{path} {path.stat().st_mtime_ns}", tag, *excludes, *entrypoint, *command]
     digest = hashlib.sha256("\0".join(words).encode()).hexdigest()[:16]
     archive = _ARCHIVES / f"{tag.rpartition('/')[2].replace(':', '-')}-{digest}.tar"
     if not archive.exists():
         with step(f"image {tag}"):
-            write_archive(path, tag, archive, excludes=excludes, entrypoint=entrypoint)
+            write_archive(path, tag, archive, excludes=excludes, entrypoint=entrypoint, command=command)
     return archive
 
 
@@ -85,7 +97,13 @@ def load_all(archives: Sequence[Path], nodes: Sequence[Node]) -> None:
 
 
 def write_archive(
-    root: Path, tag: str, archive: Path, *, excludes: Sequence[str] = (), entrypoint: Sequence[str] = ()
+    root: Path,
+    tag: str,
+    archive: Path,
+    *,
+    excludes: Sequence[str] = (),
+    entrypoint: Sequence[str] = (),
+    command: Sequence[str] = (),
 ) -> None:
     """Write an OCI archive with one uncompressed layer; complete or not at all."""
     archive.parent.mkdir(parents=True, exist_ok=True)
@@ -103,6 +121,7 @@ def write_archive(
         "config": {
             "Env": ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"],
             "Entrypoint": list(entrypoint),
+            "Cmd": list(command),
         },
         "rootfs": {"type": "layers", "diff_ids": [writer.digest]},
     }

@@ -15,6 +15,9 @@ JAEGER = "v1.76.0"
 NATSCLI = "v0.5.0"
 """The command `nats`; ``go/natscli/go.mod``."""
 
+HELM = "v4.3.1"
+"""``go/helm/go.mod``."""
+
 PAUSE = "docker.io/lockstep-lab/pause:1"
 """The sandbox image, made of Debian's busybox-static."""
 
@@ -23,3 +26,12 @@ BASE = "docker.io/library/debian:trixie-slim"
 
 BASE_SUITE = "trixie"
 """The Debian release in ``BASE``."""
+
+NATS_IMAGE = "docker.io/library/nats:2.15.1-alpine"
+"""What the chart and compose run; in the lab it holds the server of the same version from the wheel."""
+
+JAEGER_IMAGE = "docker.io/jaegertracing/jaeger:2.13.0"
+"""The same release as ``JAEGER``, whose program is in the lab's image of this name."""
+
+PROMETHEUS_IMAGE = "docker.io/prom/prometheus:v3.5.0"
+"""What compose runs; in the lab Debian's Prometheus stands in."""
