@@ -17,7 +17,7 @@
 {{ $users | toJson }}
 {{- end }}
 
-{{/* users.conf: what each user may publish and read. The passwords are in a file of their own, beside it. */}}
+{{/* What each user may publish and read. The passwords are in a file of their own, from a Secret. */}}
 {{- define "lockstep.nats.permissions" -}}
 {{- $table := .Files.Get "files/nats-users.json" | fromJson -}}
 authorization {
@@ -56,7 +56,7 @@ jetstream {
   max_file_store: {{ include "lockstep.nats.room" . }}
 }
 include passwords.conf
-include users.conf
+{{ include "lockstep.nats.permissions" . }}
 {{- if .Values.nats.tls.secretName }}
 {{ include "lockstep.nats.tls" . }}
 {{- end }}
