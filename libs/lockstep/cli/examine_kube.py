@@ -1,7 +1,6 @@
 """What `lockstep doctor` asks of Kubernetes."""
 
 import asyncio
-import ssl
 from collections.abc import Sequence
 from typing import TypeVar
 
@@ -19,6 +18,7 @@ from lockstep.contracts.hold import GROUP, VERSION
 from lockstep.contracts.policy import Protect
 from lockstep.kube.access import Access, read_access
 from lockstep.kube.errors import Denied, NotFound
+from lockstep.kube.session import tls_of
 from lockstep.kube.wire import ObjectMeta, Page, Pdb
 from lockstep.pod_watcher.model import selector_of
 from lockstep.runtime.settings import ClusterSettings
@@ -49,14 +49,11 @@ async def server(reach: Reach) -> list[Check]:
 
 async def _clock(access: Access) -> Check:
     """The API server's clock, by the Date of its answer, whatever the answer is."""
-    tls = ssl.create_default_context(cafile=access.config.ssl_ca_cert or None)
-    if not access.config.verify_ssl:
-        tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
     sent = now()
     try:
         async with (
             aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=5)) as session,
-            session.get(f"{access.config.host}/version", ssl=tls) as answer,
+            session.get(f"{access.config.host}/version", ssl=tls_of(access.config)) as answer,
         ):
             return checks.skew("kubernetes", checks.date_of(answer.headers.get("Date", "")), sent, now())
     except (aiohttp.ClientError, TimeoutError, OSError) as e:
