@@ -32,7 +32,45 @@ OWNER = "lockstep.sh/owner"
 DEPLOY = paths.CHECKOUT / "deploy"
 
 
-class Lockstep:
+class Command:
+    """The command `lockstep`, as a person runs it who has been given a file with settings."""
+
+    def __init__(self, settings_file: Path) -> None:
+        self.settings_file = settings_file
+
+    def cli(self, *arguments: str, check: bool = True, timeout_s: float = 60) -> str:
+        """Run `lockstep` as a person would, and return what it printed.
+
+        Raises:
+            subprocess.CalledProcessError: it failed, and `check` is true.
+        """
+        return self.run(*arguments, check=check, timeout_s=timeout_s).stdout
+
+    def run(
+        self, *arguments: str, check: bool = False, settings: bool = True, timeout_s: float = 60
+    ) -> "subprocess.CompletedProcess[str]":
+        """Run `lockstep`, with all that came of it; without our `settings` it knows what its options say."""
+        answer = subprocess.run(
+            [BIN / "lockstep", *arguments],
+            env=self.environment(settings=settings),
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=timeout_s,
+        )
+        if check and answer.returncode != 0:
+            raise RuntimeError(
+                f"lockstep {' '.join(arguments)} ended with {answer.returncode}: {answer.stderr.strip()}"
+            )
+        return answer
+
+    def environment(self, *, settings: bool = True) -> dict[str, str]:
+        """The environment of a person who uses `lockstep`."""
+        ours = {"LOCKSTEP_CONFIG": str(self.settings_file)} if settings else {}
+        return {**CLEAN_ENV, **ours, "TERM": os.environ.get("TERM", "dumb")}
+
+
+class Lockstep(Command):
     """One installation: all services in one process, or each in a process of its own."""
 
     def __init__(
@@ -52,7 +90,7 @@ class Lockstep:
         self._prefix = "lockstep" if replica == 1 else f"lockstep{replica}"
         self._first_port = HEALTH + 10 * (replica - 1)
         self.home = paths.STATE / self._prefix
-        self.settings_file = self.home / "settings.yaml"
+        super().__init__(self.home / "settings.yaml")
         nats: dict[str, Any] = {} if embedded_nats else {"nats": {"url": lab.nats.url}}
         self._settings = {
             "clusters": [dict(c) for c in clusters or [self.cluster("main")]],
@@ -138,37 +176,6 @@ class Lockstep:
     def restart(self, service: str) -> None:
         """Start one service again."""
         self._processes.restart(self.process(service))
-
-    def cli(self, *arguments: str, check: bool = True, user: str = "", timeout_s: float = 60) -> str:
-        """Run `lockstep` as a person would, and return what it printed.
-
-        Raises:
-            subprocess.CalledProcessError: it failed, and `check` is true.
-        """
-        return self.run(*arguments, check=check, timeout_s=timeout_s).stdout
-
-    def run(
-        self, *arguments: str, check: bool = False, settings: bool = True, timeout_s: float = 60
-    ) -> "subprocess.CompletedProcess[str]":
-        """Run `lockstep`, with all that came of it; without our `settings` it knows what its options say."""
-        answer = subprocess.run(
-            [BIN / "lockstep", *arguments],
-            env=self.environment(settings=settings),
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=timeout_s,
-        )
-        if check and answer.returncode != 0:
-            raise RuntimeError(
-                f"lockstep {' '.join(arguments)} ended with {answer.returncode}: {answer.stderr.strip()}"
-            )
-        return answer
-
-    def environment(self, *, settings: bool = True) -> dict[str, str]:
-        """The environment of a person who uses `lockstep`."""
-        ours = {"LOCKSTEP_CONFIG": str(self.settings_file)} if settings else {}
-        return {**CLEAN_ENV, **ours, "TERM": os.environ.get("TERM", "dumb")}
 
     def log(self) -> Path:
         """The log of the (first) process."""
