@@ -20,10 +20,10 @@ from pathlib import Path
 from . import paths, versions
 from .nodes import Node
 from .progress import step, together
-from .rootfs import leave_out_docs, make_small, mirror, one_builder
+from .rootfs import leave_out_docs, make_small, mirror, one_builder, start_no_services
 
-_ARCHIVES = paths.CACHE / "images"
-_KEPT = 6
+_ARCHIVES = paths.CACHE / "archives"
+_KEPT = 4
 """Archives of one image with different contents: several checkouts share the cache."""
 _CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
 _BUILDAH = (
@@ -105,7 +105,7 @@ def write_archive(
     entrypoint: Sequence[str] = (),
     command: Sequence[str] = (),
 ) -> None:
-    """Write an OCI archive with one uncompressed layer; complete or not at all."""
+    """Write an OCI archive with one uncompressed layer, which Docker loads too; complete or not at all."""
     archive.parent.mkdir(parents=True, exist_ok=True)
     layer = archive.with_suffix(".layer")
     with layer.open("wb") as raw:
@@ -127,22 +127,29 @@ def write_archive(
     }
     media = "application/vnd.oci.image"
     layers = [{"mediaType": f"{media}.layer.v1.tar", "digest": writer.digest, "size": layer.stat().st_size}]
+    about = _blob(blobs, config, f"{media}.config.v1+json")
     manifest = {
         "schemaVersion": 2,
         "mediaType": f"{media}.manifest.v1+json",
-        "config": _blob(blobs, config, f"{media}.config.v1+json"),
+        "config": about,
         "layers": layers,
     }
     entry = _blob(blobs, manifest, f"{media}.manifest.v1+json")
     entry["annotations"] = {"io.containerd.image.name": tag, "org.opencontainers.image.ref.name": tag}
     index = {"schemaVersion": 2, "mediaType": f"{media}.index.v1+json", "manifests": [entry]}
+    docker = {
+        "Config": _place(str(about["digest"])),
+        "RepoTags": [tag],
+        "Layers": [_place(writer.digest)],
+    }
     draft = archive.with_suffix(".draft")
     with tarfile.open(draft, "w") as tar:
         _add(tar, "oci-layout", json.dumps({"imageLayoutVersion": "1.0.0"}).encode())
         _add(tar, "index.json", json.dumps(index).encode())
+        _add(tar, "manifest.json", json.dumps([docker]).encode())
         for digest, content in blobs.items():
-            _add(tar, f"blobs/sha256/{digest}", content)
-        tar.add(layer, arcname=f"blobs/sha256/{writer.digest.removeprefix('sha256:')}")
+            _add(tar, _place(digest), content)
+        tar.add(layer, arcname=_place(writer.digest))
     layer.unlink()
     draft.replace(archive)
 
@@ -159,6 +166,7 @@ def base_image() -> None:
             _run(*bootstrap, str(root), mirror(), "/usr/share/debootstrap/scripts/sid")
             leave_out_docs(root)
             make_small(root)
+            start_no_services(root)
             for ours in ("resolv.conf", "hostname"):
                 (root / "etc" / ours).unlink(missing_ok=True)
             container = _run(*_BUILDAH, "from", "scratch").strip()
@@ -197,7 +205,7 @@ def build(dockerfile: Path, context: Path, tag: str, *arguments: str, key: str =
             _run(
                 *_BUILDAH, "build", *options, f"--iidfile={image}", *_settings(Path(scratch)), *arguments, str(context)
             )
-            _run(*_BUILDAH, "push", "--quiet", "--disable-compression", image.read_text(), f"oci-archive:{draft}:{tag}")
+            _run(*_BUILDAH, "push", "--quiet", image.read_text(), f"docker-archive:{draft}:{tag}")
             _run(*_BUILDAH, "rmi", image.read_text(), check=False)
         draft.replace(archive)
         if key:
@@ -242,9 +250,14 @@ class _Hashed(io.RawIOBase):
 
 def _blob(blobs: dict[str, bytes], content: Mapping[str, object], media: str) -> dict[str, object]:
     data = json.dumps(content).encode()
-    digest = hashlib.sha256(data).hexdigest()
+    digest = f"sha256:{hashlib.sha256(data).hexdigest()}"
     blobs[digest] = data
-    return {"mediaType": media, "digest": f"sha256:{digest}", "size": len(data)}
+    return {"mediaType": media, "digest": digest, "size": len(data)}
+
+
+def _place(digest: str) -> str:
+    """Where a blob is in an archive."""
+    return f"blobs/{digest.replace(':', '/')}"
 
 
 def _add(tar: tarfile.TarFile, name: str, content: bytes) -> None:

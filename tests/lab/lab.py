@@ -15,7 +15,22 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from . import addons, build, cgroups, hollow, images, lock, machine, needs, network, nodes, packages, paths, ports
+from . import (
+    addons,
+    build,
+    cgroups,
+    hollow,
+    images,
+    lock,
+    machine,
+    needs,
+    network,
+    nodes,
+    packages,
+    paths,
+    ports,
+    product,
+)
 from .faults import Faults
 from .jaeger import Jaeger
 from .kube import CONTROL_PLANE, Kube
@@ -234,7 +249,7 @@ def prepare(shape: Shape) -> None:
 
 
 def build_everything(slurm: str, programs: Sequence[build.Program] = build.NEEDED) -> None:
-    """Fill the cache: Debian packages on the machine, Go programs, Slurm's root file system, the pause image."""
+    """Fill the cache: Debian packages on the machine, Go programs, Slurm's root file system, images."""
     if build.missing():
         say("First run: Kubernetes, containerd and CoreDNS are built once, about 10 minutes on two cores; later 15 s.")
     packages.install()
@@ -242,6 +257,8 @@ def build_everything(slurm: str, programs: Sequence[build.Program] = build.NEEDE
         packages.install(packages.FOR_TESTS)
     together(partial(build.build_all, programs), partial(slurm_rootfs, slurm))
     images.pause()
+    if programs is build.ALL:
+        product.all_images()
 
 
 def clean(*, wait: bool = True) -> None:

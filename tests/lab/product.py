@@ -50,6 +50,13 @@ def lockstep_image() -> Path:
     return images.build(_DOCKERFILE, paths.CHECKOUT, lockstep_tag(), argument, key=_key(*_INPUTS))
 
 
+def slurm_image() -> Path:
+    """The small Slurm of compose.yaml."""
+    folder = "deploy/docker/slurm"
+    context = paths.CHECKOUT / folder
+    return images.build(context / "Dockerfile", context, f"docker.io/lockstep/slurm:{version()}", key=_key(folder))
+
+
 def nats_image() -> Path:
     """The NATS server's image, with the server that our lock file pins, under the name of the official one."""
     command = ("nats-server", "--config", "/etc/nats/nats-server.conf")
@@ -70,6 +77,11 @@ def prometheus_image() -> Path:
     command = ("--config.file=/etc/prometheus/prometheus.yml", "--storage.tsdb.path=/prometheus")
     entrypoint = ("/bin/prometheus",)
     return _stand_in(versions.PROMETHEUS_IMAGE, program, "bin/prometheus", entrypoint=entrypoint, command=command)
+
+
+def all_images() -> list[Path]:
+    """Every image of this module; what needs the network is fetched here."""
+    return [lockstep_image(), slurm_image(), nats_image(), jaeger_image(), prometheus_image()]
 
 
 def _stand_in(

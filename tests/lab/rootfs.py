@@ -89,6 +89,13 @@ def leave_out_docs(root: Path) -> None:
     (root / "etc/dpkg/dpkg.cfg.d/small").write_text("".join(f"path-exclude=/{path}/*\n" for path in _NO_DOCS))
 
 
+def start_no_services(root: Path) -> None:
+    """Keep packages that are installed in a root file system from starting their daemons, as Debian's images do."""
+    policy = root / "usr/sbin/policy-rc.d"
+    policy.write_text("#!/bin/sh\nexit 101\n")
+    policy.chmod(0o755)
+
+
 def make_small(root: Path) -> None:
     """Remove documentation and what apt can fetch again."""
     for path in (*_NO_DOCS, *_NO_CACHES):
@@ -129,9 +136,7 @@ def _build(version: str, root: Path) -> None:
     # An older Debian's debootstrap does not know the newer suites' names; one script serves them all.
     script = "/usr/share/debootstrap/scripts/sid"
     _run("debootstrap", "--variant=minbase", "--include=ca-certificates", suite, str(root), mirror(), script)
-    policy = root / "usr/sbin/policy-rc.d"
-    policy.write_text("#!/bin/sh\nexit 101\n")
-    policy.chmod(0o755)
+    start_no_services(root)
     leave_out_docs(root)
     inside = ("chroot", str(root))
     _run(*inside, "apt-get", "-o", "Acquire::Check-Valid-Until=false", "update", "-q")

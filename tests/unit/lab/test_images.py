@@ -47,6 +47,17 @@ def test_an_archive_says_its_name_and_leads_to_its_files(root: Path, tmp_path: P
             assert tar.getmember("bin/other").linkname == "tool"
 
 
+def test_docker_finds_the_same_image_in_an_archive(root: Path, tmp_path: Path) -> None:
+    """Docker reads a manifest of its own, which names the same config and the same layer."""
+    with _written(root, tmp_path, command=("--help",)) as archive:
+        (docker,) = json.loads(_content(archive, "manifest.json"))
+        assert docker["RepoTags"] == ["docker.io/lab/tool:1"]
+        manifest = _json(archive, _blob(_json(archive, "index.json")["manifests"][0]["digest"]))
+        assert docker["Config"] == _blob(manifest["config"]["digest"])
+        assert docker["Layers"] == [_blob(layer["digest"]) for layer in manifest["layers"]]
+        assert _json(archive, docker["Config"])["config"]["Cmd"] == ["--help"]
+
+
 def test_excluded_paths_are_left_out_with_all_below_them(root: Path, tmp_path: Path) -> None:
     """Caches make an image big for nothing."""
     with _written(root, tmp_path, excludes=("/var/cache/",)) as archive:
