@@ -227,6 +227,7 @@ async def test_doctor_tells_what_is_wrong_and_what_to_do(site: Site) -> None:
     assert failed == {"holds", "rights"}
     assert fine >= {"settings", "kubernetes", "slurm main", "nats", "sources", "budgets", "neighbour"}
     assert all(check["do"] for check in found if check["level"] != "ok")
+    assert not [check for check in found if "dead letters" in check["found"]]
     assert site.slurm.key.decode() not in ran.out
 
 

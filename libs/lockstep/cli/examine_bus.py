@@ -16,7 +16,7 @@ async def bus(reach: Reach) -> list[Check]:
         state = await stream_state(connection, stream.name)
         if state is None:
             found.append(fail("nats", f"stream {stream.name} does not exist", "start a service; it makes the streams"))
-        elif stream is DEAD and state.last >= state.first:
+        elif stream is DEAD and state.messages:
             what = "there are dead letters: what a service could not handle"
             found.append(warn("nats", what, "see `lockstep dead list`, mend the cause, then `lockstep dead replay`"))
         else:

@@ -88,18 +88,18 @@ async def rights(reach: Reach, clusters: Sequence[ClusterSettings]) -> list[Chec
     kube, lease = await reach.kube(), reach.settings.lease
     spaces = sorted({c.namespace for c in clusters})
 
-    async def missing(right: Right, namespace: str) -> str:
-        allowed = await kube.can_i(
-            right.verb, right.resource, group=right.group, namespace=namespace, subresource=right.subresource
-        )
+    async def missing(right: Right, namespace: str, name: str = "") -> str:
+        about = {"group": right.group, "namespace": namespace, "subresource": right.subresource, "name": name}
+        allowed = await kube.can_i(right.verb, right.resource, **about)
         return "" if allowed else f"{right}" + (f" in {namespace}" if namespace else "")
 
     found = []
     requests = {"drain, for requests,": REQUEST_RIGHTS} if reach.settings.requests.allow else {}
     for service, wanted in (RIGHTS | requests).items():
-        asked = [(r, space) for r in wanted for space in (spaces if r.namespaced else [""])]
-        asked += [(r, reach.settings.lease_namespace) for r in LEASE_RIGHTS if lease.enabled]
-        lacks = [text for text in await asyncio.gather(*(missing(r, space) for r, space in asked)) if text]
+        asked = [(r, space, "") for r in wanted for space in (spaces if r.namespaced else [""])]
+        name = f"lockstep-{service.partition(',')[0].replace('_', '-')}"
+        asked += [(r, reach.settings.lease_namespace, name) for r in LEASE_RIGHTS if lease.enabled]
+        lacks = [text for text in await asyncio.gather(*(missing(*each) for each in asked)) if text]
         if lacks:
             hint = "give them by RBAC, or run doctor as the service's account"
             found.append(fail("rights", f"{service} may not: {', '.join(lacks)}", hint))

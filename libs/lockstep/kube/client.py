@@ -240,10 +240,11 @@ class KubeClient:
         return ServerVersion(major=_number(said.major), minor=_number(said.minor), text=said.git_version)
 
     async def can_i(
-        self, verb: str, resource: str, *, group: str = "", namespace: str = "", subresource: str = ""
+        self, verb: str, resource: str, *, group: str = "", namespace: str = "", subresource: str = "", name: str = ""
     ) -> bool:
         """See `port.KubeApi`."""
-        asked = {"verb": verb, "resource": resource, "group": group, "namespace": namespace, "subresource": subresource}
+        what = {"resource": resource, "group": group, "namespace": namespace, "subresource": subresource, "name": name}
+        asked = {"verb": verb, **what}
         body = {
             "apiVersion": "authorization.k8s.io/v1",
             "kind": "SelfSubjectAccessReview",

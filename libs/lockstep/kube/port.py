@@ -180,6 +180,6 @@ class KubeApi(LeaseApi, Protocol):
         """The API server's version."""
 
     async def can_i(
-        self, verb: str, resource: str, *, group: str = "", namespace: str = "", subresource: str = ""
+        self, verb: str, resource: str, *, group: str = "", namespace: str = "", subresource: str = "", name: str = ""
     ) -> bool:
         """Whether we may do that, as the API server says."""
