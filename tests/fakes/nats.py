@@ -4,14 +4,17 @@ import asyncio
 import os
 import signal
 import subprocess
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
 from lockstep.bus.connection import Connection, connect
 from lockstep.bus.streams import ensure
+from lockstep.contracts.subjects import STREAMS, Stream
 from lockstep.runtime.embedded import HOST, EmbeddedNats, NatsAddress
+from lockstep.runtime.recovery import until_done
 
 Way = Literal["pass", "blackhole", "hold-answers", "lose-answers"]
 
@@ -92,16 +95,20 @@ async def nats_server(folder: Path, kind: type[NatsServer] = NatsServer) -> Asyn
 
 @asynccontextmanager
 async def connected(
-    address: NatsAddress, *, name: str = "test", on_lost: Callable[[str], None] = lambda _: None
+    address: NatsAddress,
+    *,
+    name: str = "test",
+    on_lost: Callable[[str], None] = lambda _: None,
+    streams: Sequence[Stream] = STREAMS,
 ) -> AsyncIterator[Connection]:
-    """A watched connection, with the streams in place."""
+    """A watched connection, with these streams in place."""
     connection = await connect(
         address.url, name=name, user=address.user, password_file=address.password_file, on_lost=on_lost
     )
     async with asyncio.TaskGroup() as group:
         watch = group.create_task(connection.run())
         try:
-            await ensure(connection)
+            await until_done(partial(ensure, connection, streams))
             yield connection
         finally:
             watch.cancel()

@@ -77,6 +77,7 @@ class Fleet:
                 for s in SERVICES
             ]
             try:
+                await eventually(self._is_drained)
                 await self.in_step()
                 await asyncio.sleep(2.5)
                 tasks.append(group.create_task(self._stays_drained()))
@@ -84,6 +85,9 @@ class Fleet:
             finally:
                 for task in tasks:
                     task.cancel()
+
+    async def _is_drained(self) -> bool:
+        return "DRAIN" in self.slurm.nodes["gpu-1"].flags
 
     async def _stays_drained(self) -> None:
         while True:

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import Any, NoReturn
 
 import msgspec
@@ -13,6 +12,7 @@ from nats.aio.client import Client
 from lockstep.base.clock import monotonic
 from lockstep.base.errors import Fatal, Retry
 from lockstep.base.text import one_line
+from lockstep.bus.client import PatientClient, Secrets
 
 API = "$JS.API"
 STREAM_NOT_FOUND = 10059
@@ -48,7 +48,7 @@ class Connection:
         """Watches the connection for ever.
 
         Raises:
-            Fatal: the client was closed for good, for example because the server refuses the credentials.
+            Fatal: the client was closed for good.
         """
         while True:
             await asyncio.sleep(PING_EVERY_S)
@@ -147,31 +147,39 @@ async def connect(
     creds_file: str = "",
     user: str = "",
     password_file: str = "",
+    ca_file: str = "",
+    cert_file: str = "",
+    key_file: str = "",
+    on_error: Callable[[str], None] = lambda _: None,
     on_lost: Callable[[str], None] = lambda _: None,
     on_back: Callable[[float], None] = lambda _: None,
 ) -> Connection:
     """Connects to one of the servers in `url` (commas between); waits as long as it takes.
 
-    `on_lost` and `on_back` are called once an outage, with the error and the seconds it lasted. Files with secrets are
-    read anew at each connect.
+    `on_lost` and `on_back` are called once an outage, with the error and the seconds it lasted; `on_error` with the
+    error of each try. Files are read anew at each; see `client.Secrets` for what they hold.
     """
-    client = Client()
+    secrets = Secrets(
+        creds_file=creds_file,
+        user=user,
+        password_file=password_file,
+        ca_file=ca_file,
+        cert_file=cert_file,
+        key_file=key_file,
+    )
+    client = PatientClient(secrets)
     connection = Connection(client, on_lost, on_back)
 
-    async def on_error(error: Exception) -> None:
+    async def tell(error: Exception) -> None:
         if not client.is_connected:
             connection.abort()
+            on_error(_text(error))
             await connection.lost(_text(error))
 
-    secrets: dict[str, Any] = {}
-    if creds_file:
-        secrets["user_credentials"] = creds_file
-    elif user:
-        secrets |= {"user": user, "password": lambda: Path(password_file).read_text(encoding="utf-8").strip()}
     await client.connect(
         [server.strip() for server in url.split(",")],
         name=name,
-        error_cb=on_error,
+        error_cb=tell,
         disconnected_cb=connection.lost,
         reconnected_cb=connection.back,
         max_reconnect_attempts=-1,
@@ -179,7 +187,7 @@ async def connect(
         connect_timeout=2,
         ping_interval=20,
         max_outstanding_pings=2,
-        **secrets,
+        **client.options_of(),
     )
     if connection.away_s():
         await connection.back()

@@ -7,12 +7,14 @@ from typing import Any
 
 import msgspec
 
-from lockstep.base.errors import Fatal
+from lockstep.base.errors import Fatal, Retry
 from lockstep.bus.connection import STREAM_NOT_FOUND, ApiError, Connection
 from lockstep.contracts.subjects import STREAMS, Stream
 
 _NS = 1_000_000_000
 _UNAVAILABLE = 503
+_TOO_FEW_SERVERS = {10005, 10074}
+"""No suitable peers for placement; replicas > 1 not supported in non-clustered mode."""
 AGAIN_AFTER_S = 0.5
 
 
@@ -62,20 +64,23 @@ async def stream_state(connection: Connection, name: str) -> StreamState | None:
     )
 
 
-async def ensure(connection: Connection, streams: Sequence[Stream] = STREAMS, *, replicas: int = 1) -> None:
+async def ensure(connection: Connection, streams: Sequence[Stream] = STREAMS) -> None:
     """Creates or updates each stream, then reads it back and compares.
 
     A difference in storage or retention cannot be applied; somebody must move that stream out of the way.
 
     Raises:
         Fatal: a stream cannot be what it must be; says which setting, as it is and as it must be.
-        Retry: no answer.
+        Retry: no answer, or there are fewer servers than it needs by now.
     """
     for stream in streams:
-        wanted = _config(stream, replicas)
+        wanted = _config(stream)
         try:
             answer = await _apply(connection, stream.name, wanted)
         except ApiError as e:
+            if e.err_code in _TOO_FEW_SERVERS:
+                few = f"nats.replicas is {stream.replicas}, and there are not so many servers with JetStream and room"
+                raise Retry(f"stream {stream.name}: {few}: {e}") from e
             if e.code == _UNAVAILABLE:
                 raise
             raise Fatal(f"stream {stream.name}: {e}") from e
@@ -113,14 +118,14 @@ async def _create(connection: Connection, name: str, wanted: dict[str, Any]) -> 
             raise refused from None
 
 
-def _config(stream: Stream, replicas: int) -> dict[str, Any]:
+def _config(stream: Stream) -> dict[str, Any]:
     return {
         "name": stream.name,
         "subjects": stream.subjects,
         "retention": "workqueue" if stream.until_handled else "limits",
         "storage": "file",
         "discard": stream.when_full.value,
-        "num_replicas": replicas,
+        "num_replicas": stream.replicas,
         "max_msgs_per_subject": 1 if stream.last_only else -1,
         "max_age": stream.max_age_s * _NS,
         "max_bytes": stream.max_bytes or -1,

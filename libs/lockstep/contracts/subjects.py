@@ -39,6 +39,8 @@ class Stream(msgspec.Struct, frozen=True, kw_only=True):
     max_age_s: int = 0
     max_bytes: int = 0
     duplicate_window_s: int = 120
+    replicas: int = 1
+    """Servers that keep a copy. An existing stream that has more keeps them."""
 
 
 FACTS = Stream(

@@ -1,6 +1,6 @@
 """What a service is given: the ways to Kubernetes, Slurm and the bus, and whether it may act."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import ModuleType
@@ -21,7 +21,7 @@ from lockstep.runtime.counted import counted
 from lockstep.runtime.embedded import NatsAddress, embedded_address
 from lockstep.runtime.health import Health
 from lockstep.runtime.metrics import CALLS, NATS_UP
-from lockstep.runtime.settings import ClusterSettings, Settings
+from lockstep.runtime.settings import ClusterSettings, NatsSettings, Settings
 from lockstep.runtime.telemetry import Outage
 from lockstep.runtime.tracing import calling
 from lockstep.slurm.client import SlurmRest
@@ -128,8 +128,16 @@ def nats_address(settings: Settings) -> NatsAddress:
 
 
 @asynccontextmanager
-async def open_bus(settings: Settings, name: str, *, address: NatsAddress | None = None) -> AsyncIterator[Connection]:
+async def open_bus(
+    settings: Settings,
+    name: str,
+    *,
+    address: NatsAddress | None = None,
+    on_error: Callable[[str], None] = lambda _: None,
+) -> AsyncIterator[Connection]:
     """The connection to NATS; waits until there is one. The caller runs `Connection.run`.
+
+    `on_error` is called with the error of each try that fails.
 
     Raises:
         BadInput: there is no address.
@@ -145,12 +153,17 @@ async def open_bus(settings: Settings, name: str, *, address: NatsAddress | None
         NATS_UP.set(1)
         outage.up()
 
+    files = settings.nats if settings.nats.url else NatsSettings()
     connection = await connect(
         address.url,
         name=f"lockstep-{name}",
-        creds_file=settings.nats.creds_file,
+        creds_file=files.creds_file,
         user=address.user,
         password_file=address.password_file,
+        ca_file=files.ca_file,
+        cert_file=files.cert_file,
+        key_file=files.key_file,
+        on_error=on_error,
         on_lost=lost,
         on_back=back,
     )

@@ -14,7 +14,7 @@ import structlog
 
 from lockstep.base.backoff import backoff
 from lockstep.base.clock import monotonic, now
-from lockstep.base.errors import BadInput, Fatal
+from lockstep.base.errors import BadInput, Fatal, Retry
 from lockstep.bus.connection import Connection
 from lockstep.bus.facts import FactFeed
 from lockstep.bus.keeper import StreamKeeper
@@ -32,6 +32,7 @@ from lockstep.runtime.metrics import LEADING, NATS_STUCK, RESTARTS, count_event
 from lockstep.runtime.ports import Leadership, Ports, open_bus, open_kube, open_slurm
 from lockstep.runtime.recovery import Recovery, until_done
 from lockstep.runtime.settings import Settings
+from lockstep.runtime.telemetry import Outage
 from lockstep.runtime.tracing import sending, trace_as
 from lockstep.slurm.port import SlurmApi
 
@@ -62,12 +63,14 @@ class Process:
         self._name = name
         self._health = health
         self._restarts = restarts
+        self._waits_for = "no answer yet"
+        """The last that NATS or the way to it said against us."""
 
     async def run(self, services: Sequence[Service], *, embedded: bool) -> None:
         """Opens everything in order, runs, and closes in reverse."""
         settings, health = self._settings, self._health
         async with AsyncExitStack() as stack:
-            health.need("start", lambda: "waits for NATS")
+            health.need("start", lambda: f"waits for NATS: {self._waits_for}")
             url = await stack.enter_async_context(health.serving(settings.health))
             log.info("Starting", version=version("slurm-lockstep"), url=url)
             server = None
@@ -76,13 +79,13 @@ class Process:
             kube = await stack.enter_async_context(open_kube(settings))
             slurm = await stack.enter_async_context(open_slurm(settings))
             address = server.address if server else None
-            connection = await stack.enter_async_context(open_bus(settings, self._name, address=address))
+            opening = open_bus(settings, self._name, address=address, on_error=self._note)
+            connection = await stack.enter_async_context(opening)
             async with asyncio.TaskGroup() as group:
                 if server is not None:
                     self._start(group, "embedded-nats", server.run())
                 self._start(group, "nats", connection.run())
-                streams = settings.nats.streams
-                await until_done(partial(ensure, connection, streams))
+                await self._streams(connection)
                 mirror = Mirror(FactFeed(connection, on_round=partial(health.beat, "mirror")))
                 recovery = Recovery(mirror)
                 keeper = self._keeper(connection, recovery, server.restart if server else lambda: None)
@@ -90,7 +93,7 @@ class Process:
                 self._start(group, "mirror", mirror.run())
                 self._start(group, "recovery", recovery.run())
                 health.need("start", lambda: "")
-                health.need("nats", lambda: "" if connection.up.is_set() else f"away for {connection.away_s():.0f} s")
+                health.need("nats", lambda: "" if connection.up.is_set() else self._away(connection))
                 health.need("mirror", lambda: "" if mirror.ready.is_set() else "is being read")
                 health.observe(partial(show_sources, mirror))
                 health.observe(partial(show_streams, self._name, mirror, keeper.seen))
@@ -98,6 +101,27 @@ class Process:
                 for service in services:
                     shared = _Shared(kube, slurm, connection, mirror, keeper, recovery)
                     self._start(group, service.name, self._serve(service, shared))
+
+    def _note(self, error: str) -> None:
+        self._waits_for = error
+
+    def _away(self, connection: Connection) -> str:
+        return f"away for {connection.away_s():.0f} s: {self._waits_for}"
+
+    async def _streams(self, connection: Connection) -> None:
+        """Waits until the streams are as they must be; why they are not is said once."""
+        outage = Outage(log, "JetStream")
+
+        async def once() -> None:
+            try:
+                await ensure(connection, self._settings.nats.streams)
+            except Retry as e:
+                self._note(str(e))
+                outage.down(e)
+                raise
+
+        await until_done(once)
+        outage.up()
 
     def _start(self, group: asyncio.TaskGroup, task: str, work: Awaitable[Any]) -> None:
         """Runs `work` as a task whose end is the end of all."""

@@ -91,6 +91,14 @@ class NatsSettings(Part, frozen=True, kw_only=True):
     """Credentials file with a JWT and a seed."""
     user: str = ""
     password_file: str = ""
+    ca_file: str = ""
+    """Certificates to trust instead of the system's; a server without TLS is not spoken to then, as with tls://."""
+    cert_file: str = ""
+    """Certificate to show to a server that asks for one."""
+    key_file: str = ""
+    """Its private key."""
+    replicas: Literal[1, 3] = 1
+    """Servers that keep a copy of each stream. Raised on streams in use, never lowered; waits for so many servers."""
     events_max_bytes: Annotated[int, Meta(ge=1 << 20, le=1 << 44)] = EVENTS.max_bytes
     """The events take no more; then the oldest go before their time, which is said from 80 % on."""
     events_max_age_s: Annotated[int, Meta(ge=600, le=10 * 366 * 24 * 3600)] = EVENTS.max_age_s
@@ -100,7 +108,8 @@ class NatsSettings(Part, frozen=True, kw_only=True):
     def streams(self) -> tuple[Stream, ...]:
         """The streams as they must be here."""
         events = msgspec.structs.replace(EVENTS, max_bytes=self.events_max_bytes, max_age_s=self.events_max_age_s)
-        return tuple(events if stream is EVENTS else stream for stream in STREAMS)
+        wanted = (events if stream is EVENTS else stream for stream in STREAMS)
+        return tuple(msgspec.structs.replace(stream, replicas=self.replicas) for stream in wanted)
 
     def faults(self) -> list[str]:
         """What no single field can tell."""
@@ -109,6 +118,8 @@ class NatsSettings(Part, frozen=True, kw_only=True):
             found.append("user and password_file go together")
         if self.creds_file and self.user:
             found.append("want either creds_file or user, not both")
+        if bool(self.cert_file) != bool(self.key_file):
+            found.append("cert_file and key_file go together")
         return found
 
 

@@ -23,7 +23,7 @@ class FullStore:
         """One request."""
         self.asked.append(verb.rpartition(".")[0])
         if "STREAM.CREATE" in self.asked and verb.startswith("STREAM.INFO") and self.somebody_makes_it:
-            return {"config": _config(FACTS, 1)}
+            return {"config": _config(FACTS)}
         if verb.startswith("STREAM.CREATE"):
             raise NO_SPACE
         raise ApiError(404, STREAM_NOT_FOUND, "stream not found")
