@@ -54,8 +54,7 @@ async def talk(publisher: Publisher, told: list[str]) -> None:
         await asyncio.sleep(0.01)
 
 
-@pytest.mark.parametrize("stream", [FACTS.name, EVENTS.name])
-@pytest.mark.parametrize("way", ["killed", "frozen"])
+@pytest.mark.parametrize(("way", "stream"), [("killed", FACTS.name), ("frozen", EVENTS.name)])
 async def test_a_stream_leader_that_goes_takes_nothing_along(tmp_path: Path, way: str, stream: str) -> None:
     """Each acknowledged event is there, once; the facts are what both systems show; nobody ends or tells of a gap."""
     async with nats_cluster(tmp_path / "nats") as cluster, replicated_fleet(tmp_path, cluster) as fleet:
