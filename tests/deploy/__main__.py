@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from .page import page
 from .rights import rights
 from .schema import schema
 
@@ -22,7 +23,8 @@ def files() -> dict[Path, str]:
         for path in sorted(DEPLOY.glob(pattern))
     }
     made = {"files/rights.json": rights(), "values.schema.json": schema()}
-    return copied | {CHART / name: _json(content) for name, content in made.items()}
+    readme = {CHART / "README.md": page((CHART / "values.yaml").read_text(encoding="utf-8"))}
+    return copied | {CHART / name: _json(content) for name, content in made.items()} | readme
 
 
 def _json(content: Any) -> str:

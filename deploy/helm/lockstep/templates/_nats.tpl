@@ -44,6 +44,8 @@ tls {
 }
 {{- end }}
 
+{{/* The server's configuration. A cluster of NATS takes what a single server has stored for an orphan and deletes it; so each
+has a folder of its own, and going back finds everything as it was. */}}
 {{- define "lockstep.nats.config" -}}
 {{- $name := printf "%s-nats" (include "lockstep.fullname" .) -}}
 server_name: $POD_NAME
@@ -51,7 +53,7 @@ listen: 0.0.0.0:4222
 http: 0.0.0.0:8222
 max_payload: 1MB
 jetstream {
-  store_dir: /data
+  store_dir: /data/{{ ternary "one" "three" (eq (int .Values.nats.replicas) 1) }}
   max_memory_store: 64MB
   max_file_store: {{ include "lockstep.nats.room" . }}
 }
