@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.e2e.site import Site
+from tests.lab.installed import Installed
 from tests.lab.lab import Lab
 from tests.lab.lockstep import Lockstep
 
@@ -23,10 +24,16 @@ def _lab() -> Iterator[Lab]:
         lab.down()
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--installed`: what the tests of the main job try is the chart, in pods."""
+    parser.addoption("--installed", action="store_true")
+
+
 @pytest.fixture(scope="session", name="running")
-def _running(lab: Lab) -> Iterator[Lockstep]:
+def _running(lab: Lab, request: pytest.FixtureRequest) -> Iterator[Lockstep | Installed]:
     """Lockstep, each service in a process of its own; at the end nobody is held, for whoever uses the lab next."""
-    lockstep = Lockstep(lab, separate=True, settings={"requests": {"allow": [OPS]}})
+    installed = request.config.getoption("--installed")
+    lockstep = Installed(lab) if installed else Lockstep(lab, separate=True, settings={"requests": {"allow": [OPS]}})
     lockstep.install()
     lockstep.up()
     yield lockstep
@@ -35,7 +42,7 @@ def _running(lab: Lab) -> Iterator[Lockstep]:
 
 
 @pytest.fixture(name="site")
-def _site(lab: Lab, running: Lockstep) -> Iterator[Site]:
+def _site(lab: Lab, running: Lockstep | Installed) -> Iterator[Site]:
     """Both systems quiet and in step before the test, and put back in order after it."""
     site = Site(lab, running)
     site.settle()

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from tests.lab.build import KUBERNETES
+from tests.lab.installed import Installed
 from tests.lab.lab import Lab
 from tests.lab.lockstep import Lockstep
 from tests.lab.rest import ApiError
@@ -54,7 +55,7 @@ class SlurmView:
 class Site:
     """The lab and the Lockstep that runs on it."""
 
-    def __init__(self, lab: Lab, lockstep: Lockstep) -> None:
+    def __init__(self, lab: Lab, lockstep: Lockstep | Installed) -> None:
         self.lab = lab
         self.lockstep = lockstep
         self._jobs: list[int] = []

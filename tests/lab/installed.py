@@ -1,7 +1,7 @@
 """Lockstep on the lab as a site has it: the chart, installed by helm; each service is two pods with rights of its own.
 
 >>> site = Installed(lab)
->>> site.up()                                # images, the namespace, the key's Secret, helm install, all ready
+>>> site.install()                           # images, the namespace, the key's Secret, helm install, all ready
 >>> site.cli("get", "workers")               # on the machine, as an administrator who was given a NATS user
 >>> site.kill("drain"); site.uninstall()
 """
@@ -31,7 +31,7 @@ class Installed(Command):
     """One release, in a namespace that takes restricted pods only."""
 
     def __init__(self, lab: "Lab", *, chart: Path = CHART) -> None:
-        """`chart` is the one that `up` installs."""
+        """`chart` is the one that `install` installs."""
         super().__init__(paths.STATE / "installed" / "settings.yaml")
         self._lab = lab
         self.helm = Helm(lab, chart=chart)
@@ -63,7 +63,7 @@ class Installed(Command):
         ):
             kube.apply(manifest)
 
-    def up(self, values: Mapping[str, Any] | None = None) -> None:
+    def install(self, values: Mapping[str, Any] | None = None) -> None:
         """Install it, or bring what is installed to this chart and these values; ready when it returns."""
         self.prepare()
         with step("helm install"):
@@ -84,8 +84,8 @@ class Installed(Command):
         names = [pod["metadata"]["name"] for each in ([service] if service else SERVICES) for pod in self.pods(each)]
         self._lab.kube.kubectl("-n", NAMESPACE, "delete", "pod", "--force", "--grace-period=0", *names)
 
-    def wait(self, timeout_s: float = 60) -> None:
-        """Wait until every service has all its pods, and each is ready."""
+    def up(self, timeout_s: float = 60) -> None:
+        """Nobody need start anything: wait until every service has all its pods, and each is ready."""
         wait_for("all pods of Lockstep ready", self._is_ready, timeout_s, 0.2)
 
     def pods(self, service: str) -> list[dict[str, Any]]:
