@@ -36,6 +36,7 @@ RIGHTS: dict[str, list[Right]] = {
         *(Right(verb, "nodes", namespaced=False) for verb in ("get", "patch")),
         Right("patch", "nodes", subresource="status", namespaced=False),
         *(Right(verb, "poddisruptionbudgets", "policy") for verb in ("list", "create")),
+        *(Right(verb, "events") for verb in ("get", "create", "patch")),
     ],
 }
 """For each service, beside its Lease."""

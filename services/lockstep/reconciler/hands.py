@@ -5,6 +5,7 @@ from functools import partial
 from typing import assert_never
 
 import msgspec
+import structlog
 
 from lockstep.base import clock
 from lockstep.base.errors import Retry
@@ -24,6 +25,7 @@ from lockstep.contracts.policy import Policy
 from lockstep.fleet.drained import why_not_let_go
 from lockstep.fleet.worker import Worker
 from lockstep.kube import keys
+from lockstep.kube.errors import KubeError
 from lockstep.kube.port import KubeApi, Regarding
 from lockstep.reconciler.model import (
     DrainNode,
@@ -43,6 +45,8 @@ from lockstep.runtime.tracing import current_traceparent
 from lockstep.slurm import again
 from lockstep.slurm.errors import Refused
 from lockstep.slurm.port import SlurmApi
+
+log = structlog.get_logger()
 
 
 class Done(msgspec.Struct, frozen=True, kw_only=True):
@@ -196,10 +200,15 @@ class Hands:
         return Done(events=[acted])
 
     async def _tell_people(self, worker: Worker, reason: str, message: str) -> None:
+        """As an Event of the pod. Nobody's work depends on it: that it cannot be written is logged, and no more."""
         pod = worker.pod
-        if pod is not None:
-            regarding = Regarding(kind="Pod", name=pod.name, namespace=pod.namespace, uid=pod.uid)
+        if pod is None:
+            return
+        regarding = Regarding(kind="Pod", name=pod.name, namespace=pod.namespace, uid=pod.uid)
+        try:
             await self._kube.emit_event(regarding, reason=reason, message=message, kind="Warning")
+        except KubeError as error:
+            log.warning("Not written", kind="event", name=f"{pod.namespace}/{pod.name}", error=str(error))
 
 
 def _shown(conditions: Iterable[NodeCondition]) -> list[Condition]:

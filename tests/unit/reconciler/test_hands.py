@@ -5,6 +5,7 @@ from datetime import datetime
 import pytest
 
 from lockstep.contracts.facts import Wrote
+from lockstep.kube.errors import Forbidden, KubeError
 from lockstep.reconciler.hands import Hands
 from lockstep.reconciler.model import DrainNode
 from lockstep.reconciler.writer import Answer
@@ -20,15 +21,20 @@ class Writer:
 
 
 class Told:
-    """Takes the events that people see."""
+    """Takes the events that people see, or may not write any."""
+
+    def __init__(self, error: KubeError | None = None) -> None:
+        self._error = error
 
     async def emit_event(self, *_: object, **__: object) -> None:
         """Heard."""
+        if self._error:
+            raise self._error
 
 
-async def drained(before: Wrote, *, episode: int, reassert: bool = False) -> Wrote:
+async def drained(before: Wrote, *, episode: int, reassert: bool = False, told: Told | None = None) -> Wrote:
     """What is remembered after a drain in this episode."""
-    hands = Hands(Told(), {}, {"main": Writer()}, POLICY, epoch=7)  # type: ignore[arg-type,dict-item]
+    hands = Hands(told or Told(), {}, {"main": Writer()}, POLICY, epoch=7)  # type: ignore[arg-type,dict-item]
     worker = a_worker(desired=a_desired(a_view(), episode=episode), wrote=before)
     done = await hands.carry_out(worker, DrainNode(words=OURS, reassert=reassert, because="a hold"))
     assert done.wrote is not None
@@ -51,3 +57,9 @@ async def test_that_somebody_resumed_is_remembered_for_these_holds_only(episode:
 async def test_a_drain_against_a_resume_is_remembered() -> None:
     """The next one comes only after a while."""
     assert (await drained(wrote_drain(episode=1), episode=1, reassert=True)).reasserted_at == NOW
+
+
+async def test_a_drain_is_remembered_also_where_people_cannot_be_told_of_it() -> None:
+    """An Event of Kubernetes is for people: that we may not write one loses neither what was done nor our own event."""
+    told = Told(Forbidden("no right to create events"))
+    assert (await drained(wrote_drain(episode=1), episode=1, reassert=True, told=told)).reasserted_at == NOW
