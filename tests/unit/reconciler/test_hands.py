@@ -5,7 +5,7 @@ from datetime import datetime
 import pytest
 
 from lockstep.contracts.facts import Wrote
-from lockstep.kube.errors import Forbidden, KubeError
+from lockstep.kube.errors import Denied, KubeError
 from lockstep.reconciler.hands import Hands
 from lockstep.reconciler.model import DrainNode
 from lockstep.reconciler.writer import Answer
@@ -61,5 +61,5 @@ async def test_a_drain_against_a_resume_is_remembered() -> None:
 
 async def test_a_drain_is_remembered_also_where_people_cannot_be_told_of_it() -> None:
     """An Event of Kubernetes is for people: that we may not write one loses neither what was done nor our own event."""
-    told = Told(Forbidden("no right to create events"))
+    told = Told(Denied("no right to create events"))
     assert (await drained(wrote_drain(episode=1), episode=1, reassert=True, told=told)).reasserted_at == NOW
