@@ -67,6 +67,9 @@ GOOD: dict[str, Values] = {
             "url": "tls://a.example.com:4222,tls://b.example.com",
             "user": "lockstep-{service}",
             "passwordSecretRef": {"name": "nats", "key": "{service}.password"},
+            "caSecretRef": {"name": "nats", "key": "ca.crt"},
+            "clientCertificate": "nats-client",
+            "replicas": 3,
         },
     },
     "nats-with-credentials": {

@@ -89,9 +89,14 @@ def test_an_existing_nats_is_all_that_there_is() -> None:
         for env in each["spec"]["template"]["spec"]["containers"][0]["env"]
         for volume in each["spec"]["template"]["spec"]["volumes"]
         for source in volume.get("projected", {}).get("sources", [])
-        if env["name"] == "LOCKSTEP_NATS_USER" and source["secret"]["name"] == "nats"
+        if env["name"] == "LOCKSTEP_NATS_USER" and source["secret"]["items"][0]["path"] == "nats/password"
     }
 
+    settings = yaml.safe_load(named("nats-elsewhere", "ConfigMap", "lockstep-settings")["data"]["settings.yaml"])
+
+    assert {key: value for key, value in settings["nats"].items() if key.endswith("_file")} == {
+        f"{name}_file": f"/var/run/lockstep/nats/{name}" for name in ("password", "ca", "cert", "key")
+    }
     assert not of_kind("nats-elsewhere", "StatefulSet", "Secret")
     assert users["lockstep-pod-watcher"] == "pod-watcher.password"
     assert len(users) == 4

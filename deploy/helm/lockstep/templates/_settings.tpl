@@ -1,10 +1,5 @@
 {{/* The settings as `lockstep` reads them, and where the files that they name come from. */}}
 
-{{/* A setting that is the path of a Secret's file: {setting: path} if there is a reference, as YAML; {ref, setting, path}. */}}
-{{- define "lockstep.file" -}}
-{{- if .ref }}{{ .setting }}: {{ printf "/var/run/lockstep/%s" .path | quote }}{{ end }}
-{{- end }}
-
 {{/* Where a cluster's key is: what was given, or else as Slinky's chart calls it; JSON, `null` where there is a token. */}}
 {{- define "lockstep.key" -}}
 {{- if .tokenSecretRef }}null
@@ -47,6 +42,28 @@ key_file: /var/run/lockstep/slurm/{{ .name }}/key
 {{- end -}}
 {{- end }}
 
+{{/* What a service needs for NATS as files, and in which Secret each is, as a JSON object: password, creds, ca, cert, key;
+{root, service}. */}}
+{{- define "lockstep.nats.files" -}}
+{{- $nats := .root.Values.nats -}}
+{{- $files := dict -}}
+{{- if $nats.enabled -}}
+{{- $own := dict "name" (printf "%s-nats-%s" (include "lockstep.fullname" .root) .service) "key" "password" -}}
+{{- with $nats.auth.existingSecret -}}{{- $own = dict "name" . "key" $.service -}}{{- end -}}
+{{- $_ := set $files "password" $own -}}
+{{- with $nats.tls.secretName -}}{{- $_ := set $files "ca" (dict "name" . "key" "ca.crt") -}}{{- end -}}
+{{- else -}}
+{{- with $nats.passwordSecretRef -}}{{- $_ := set $files "password" . -}}{{- end -}}
+{{- with $nats.credsSecretRef -}}{{- $_ := set $files "creds" . -}}{{- end -}}
+{{- with $nats.caSecretRef -}}{{- $_ := set $files "ca" . -}}{{- end -}}
+{{- with $nats.clientCertificate -}}
+{{- $_ := set $files "cert" (dict "name" . "key" "tls.crt") -}}
+{{- $_ := set $files "key" (dict "name" . "key" "tls.key") -}}
+{{- end -}}
+{{- end -}}
+{{ $files | toJson }}
+{{- end }}
+
 {{/* settings.yaml. Who a service is on NATS is in its environment, since that is not the same for all. */}}
 {{- define "lockstep.settings" -}}
 clusters:
@@ -63,10 +80,9 @@ nats:
   url: {{ include "lockstep.nats.url" . | quote }}
   events_max_bytes: {{ .Values.nats.events_max_bytes | int64 }}
   events_max_age_s: {{ .Values.nats.events_max_age_s | int64 }}
-  {{- if and (not .Values.nats.enabled) .Values.nats.credsSecretRef }}
-  creds_file: /var/run/lockstep/nats/creds
-  {{- else if or .Values.nats.enabled .Values.nats.passwordSecretRef }}
-  password_file: /var/run/lockstep/nats/password
+  replicas: {{ .Values.nats.replicas }}
+  {{- range $file, $_ := include "lockstep.nats.files" (dict "root" . "service" "any") | fromJson }}
+  {{ $file }}_file: /var/run/lockstep/nats/{{ $file }}
   {{- end }}
 {{- $tracing := .Values.tracing }}
 {{- if .Values.jaeger.enabled }}
@@ -109,14 +125,8 @@ and the service says so. */}}
 {{- end -}}
 {{- end -}}
 {{- if ne .service "cleanup" -}}
-{{- if $values.nats.enabled -}}
-{{- $own := dict "name" (printf "%s-nats-%s" (include "lockstep.fullname" .root) .service) "key" "password" -}}
-{{- with $values.nats.auth.existingSecret -}}{{- $own = dict "name" . "key" $.service -}}{{- end -}}
-{{- $found = append $found (dict "ref" $own "path" "nats/password") -}}
-{{- else if $values.nats.credsSecretRef -}}
-{{- $found = append $found (dict "ref" $values.nats.credsSecretRef "path" "nats/creds") -}}
-{{- else if $values.nats.passwordSecretRef -}}
-{{- $found = append $found (dict "ref" $values.nats.passwordSecretRef "path" "nats/password") -}}
+{{- range $file, $ref := include "lockstep.nats.files" . | fromJson -}}
+{{- $found = append $found (dict "ref" $ref "path" (printf "nats/%s" $file)) -}}
 {{- end -}}
 {{- end -}}
 {{- range $found }}
