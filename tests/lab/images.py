@@ -13,9 +13,11 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from . import paths, versions
 from .nodes import Node
@@ -211,6 +213,32 @@ def build(dockerfile: Path, context: Path, tag: str, *arguments: str, key: str =
         if key:
             _forget(name)
     return archive
+
+
+@contextmanager
+def mounted(archive: Path) -> Iterator[Path]:
+    """The root of an image's file system, as a container finds it; what is written there goes with it."""
+    container = _run(*_BUILDAH, "from", "--pull-never", f"docker-archive:{archive}").strip()
+    try:
+        yield Path(_run(*_BUILDAH, "mount", container).strip())
+    finally:
+        image = _run(*_BUILDAH, "inspect", "--format={{.FromImageID}}", container).strip()
+        _run(*_BUILDAH, "umount", container)
+        _run(*_BUILDAH, "rm", container)
+        _run(*_BUILDAH, "rmi", image, check=False)
+
+
+def about(archive: Path) -> dict[str, Any]:
+    """An image's configuration, as Docker has it: `User`, `Cmd`, `Labels` and so on."""
+    with tarfile.open(archive) as tar:
+        (manifest,) = json.loads(_content(tar, "manifest.json"))
+        config: dict[str, Any] = json.loads(_content(tar, manifest["Config"]))["config"]
+    return config
+
+
+def _content(tar: tarfile.TarFile, name: str) -> bytes:
+    file = tar.extractfile(name)
+    return file.read() if file else b""
 
 
 def _settings(scratch: Path) -> list[str]:

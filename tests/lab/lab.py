@@ -19,6 +19,7 @@ from . import (
     addons,
     build,
     cgroups,
+    docker,
     hollow,
     images,
     lock,
@@ -259,6 +260,7 @@ def build_everything(slurm: str, programs: Sequence[build.Program] = build.NEEDE
     images.pause()
     if programs is build.ALL:
         product.all_images()
+        docker.prepare()
 
 
 def clean(*, wait: bool = True) -> None:

@@ -35,3 +35,6 @@ JAEGER_IMAGE = "docker.io/jaegertracing/jaeger:2.13.0"
 
 PROMETHEUS_IMAGE = "docker.io/prom/prometheus:v3.5.0"
 """What compose runs; in the lab Debian's Prometheus stands in."""
+
+COMPOSE_SUITE = "forky"
+"""The first Debian release with Compose 2, which runs on older ones too."""
