@@ -25,7 +25,7 @@ from .progress import step, together
 from .rootfs import leave_out_docs, make_small, mirror, one_builder, start_no_services
 
 _ARCHIVES = paths.CACHE / "archives"
-_KEPT = 4
+_KEPT = 8
 """Archives of one image with different contents: several checkouts share the cache."""
 _CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
 _BUILDAH = (
