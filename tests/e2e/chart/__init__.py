@@ -1,0 +1,1 @@
+"""The chart itself: upgraded, failing over, uninstalled. Run with `--installed`."""

@@ -1,0 +1,132 @@
+"""From the last released chart to this one and back, while a drain is under way and Kubernetes changes all the time."""
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.guard import Guard, in_step
+from tests.e2e.site import Site, eventually
+from tests.lab.installed import Installed
+from tests.lab.lab import Lab
+
+RELEASED = next(Path(__file__).parent.glob("lockstep-*.tgz"))
+"""The chart as it was last released."""
+NODES = 20
+EVERY_S = 0.01
+"""Between two changes of a Kubernetes node: a hundred facts a second."""
+
+
+class Changes:
+    """Cordons and uncordons nodes without workers in turn, and counts."""
+
+    def __init__(self, lab: Lab) -> None:
+        self._kube = lab.kube
+        self._ended = threading.Event()
+        self.cordoned = dict.fromkeys((f"spare-{number}" for number in range(NODES)), False)
+        self.count = 0
+
+    @contextmanager
+    def running(self) -> Iterator["Changes"]:
+        """Changes until the end of the block."""
+        for name in self.cordoned:
+            self._kube.apply({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}})
+        thread = threading.Thread(target=self._run)
+        thread.start()
+        try:
+            yield self
+        finally:
+            self._ended.set()
+            thread.join()
+
+    def remove(self) -> None:
+        """The nodes are gone."""
+        self._kube.kubectl("delete", "node", *self.cordoned)
+
+    def _run(self) -> None:
+        began = time.monotonic()
+        while not self._ended.is_set():
+            name = f"spare-{self.count % NODES}"
+            change = {"spec": {"unschedulable": not self.cordoned[name]}}
+            self._kube.request("PATCH", f"/api/v1/nodes/{name}", change, kind="application/merge-patch+json")
+            self.cordoned[name] = not self.cordoned[name]
+            self.count += 1
+            time.sleep(max(0, began + self.count * EVERY_S - time.monotonic()))
+
+
+@pytest.fixture(name="released")
+def _released(lab: Lab) -> Iterator[Site]:
+    """A site that runs the last released chart, and goes on with this one when the test is over."""
+    before = Installed(lab, chart=RELEASED)
+    before.install()
+    site = Site(lab, before)
+    site.settle()
+    yield site
+    site.reset()
+
+
+def test_an_upgrade_and_a_rollback_lose_nothing_and_let_nobody_go(lab: Lab, released: Site) -> None:
+    """A job runs on a worker that is leaving: all services are replaced, twice, and it is still leaving."""
+    now = Installed(lab)
+    job = released.job("gpu-1")
+    host = released.cordon("gpu-1")
+    in_step(released)
+    since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    changes = Changes(lab)
+    with Guard(released).watching() as guard:
+        guard.stays("gpu-1")
+        with changes.running():
+            now.install({"log": {"level": "debug", "format": "json"}})
+            now.up()
+            assert released.job_state(job) == "RUNNING"
+            now.helm.rollback()
+            now.up()
+            now.install()
+            now.up()
+        assert released.job_state(job) == "RUNNING"
+        released.cancel(job)
+        assert not in_step(released)["gpu-1"].protected
+        guard.may_return("gpu-1")
+        released.unschedulable(host, value=False)
+        in_step(released)
+    print(f"{changes.count} changes of nodes")
+    assert changes.count > NODES * 10
+    _all_were_told(released, changes, since)
+    changes.remove()
+
+
+def _all_were_told(site: Site, changes: Changes, since: str) -> None:
+    """Each node was told to be cordoned and uncordoned in turn, up to how it is now; and nothing of it was lost."""
+
+    def told() -> dict[str, list[str]]:
+        found: dict[str, list[str]] = {name: [] for name in changes.cordoned}
+        for event in site.events(since=since, kind="node"):
+            if event.get("node") in found and event["type"] in {"node.cordoned.v1", "node.uncordoned.v1"}:
+                found[event["node"]].append(event["type"])
+        return found
+
+    def is_now(found: dict[str, list[str]]) -> bool:
+        return all(
+            kinds and (kinds[-1] == "node.cordoned.v1") == changes.cordoned[name] for name, kinds in found.items()
+        )
+
+    last = eventually("the last of each node is told", lambda: (found := told()) and is_now(found) and found, 30, 1)
+    for name, kinds in last.items():
+        twice = [pair for pair in pairwise(kinds) if pair[0] == pair[1]]
+        assert not twice, f"{name}: {Counter(kinds)}, told twice in a row: {len(twice)}"
+    assert not site.events(since=since, kind="fleet.gap-found")
+
+
+def test_the_settings_people_had_are_kept(released: Site, lab: Lab) -> None:
+    """The passwords of NATS' users survive an upgrade: who subscribes need not be told a new one."""
+    before: Any = released.lockstep
+    password = before.password("ops")
+    now = Installed(lab)
+    now.install()
+    assert now.password("ops") == password
