@@ -170,8 +170,8 @@ class LeaseSettings(Part, frozen=True, kw_only=True):
     """False: this process believes that it is alone."""
     namespace: str = ""
     """Where the Leases are. Empty: the namespace of the first cluster."""
-    duration_s: Annotated[int, Meta(ge=3, le=300)] = 15
-    """So long after its last renewal another replica takes over."""
+    duration_s: Annotated[int, Meta(ge=3, le=300)] = 12
+    """So long after its last renewal another replica takes over, and up to a fifth of that for having seen it late."""
 
 
 VERBS = ("hold", "release", "cancel-drain")

@@ -294,4 +294,4 @@ async def test_at_most_one_leads_whatever_fails(seed: int) -> None:
 def test_times_that_do_not_fit_are_refused() -> None:
     """Renewals must have time before the right runs out."""
     with pytest.raises(ValueError, match="duration_s"):
-        Leadership(Leases().of("a"), "n", "ns", "a", duration_s=5)
+        Leadership(Leases().of("a"), "n", "ns", "a", duration_s=4)
