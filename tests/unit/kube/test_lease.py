@@ -291,6 +291,21 @@ async def test_at_most_one_leads_whatever_fails(seed: int) -> None:
     assert len(set(led)) == len(set(epochs)), "no epoch has two leaders"
 
 
+@pytest.mark.parametrize("seed", range(20))
+async def test_a_dead_leader_is_followed_within_fifteen_seconds(seed: int) -> None:
+    """At the times that hold when nobody sets others, whenever it dies, as far as a Lease may have been seen late."""
+    leases, random = Leases(), Random(seed)
+    leases.slow_s = 0.1
+    a, b = candidate(leases, "a", seed), candidate(leases, "b", seed + 1)
+    async with running(a), running(b):
+        await a.held()
+        await asyncio.sleep(random.uniform(20, 30))
+        leases.cut.add("a")
+        died = now()
+        await b.held()
+        assert now() - died <= 14.5
+
+
 def test_times_that_do_not_fit_are_refused() -> None:
     """Renewals must have time before the right runs out."""
     with pytest.raises(ValueError, match="duration_s"):
