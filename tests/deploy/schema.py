@@ -29,7 +29,7 @@ NAME: Schema = {"type": "string", "pattern": "^$|^[a-z0-9]([-a-z0-9.]*[a-z0-9])?
 """Of a Kubernetes object, or empty."""
 USER: Schema = {"type": "string", "pattern": "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", "maxLength": 40}
 PULL: Schema = {"enum": ["Always", "IfNotPresent", "Never"]}
-PORT: Schema = {"type": "integer", "minimum": 1, "maximum": 65535}
+PORTS: Schema = {"type": "array", "minItems": 1, "items": {"type": "integer", "minimum": 1, "maximum": 65535}}
 PEERS: Schema = {
     "type": "array",
     "items": {
@@ -95,7 +95,7 @@ def schema() -> Schema:
         "podDisruptionBudget": _object(enabled=BOOL),
         "networkPolicy": _object(
             enabled=BOOL,
-            apiServerPorts={"type": "array", "minItems": 1, "items": PORT},
+            **dict.fromkeys(("dnsPorts", "apiServerPorts"), PORTS),
             **dict.fromkeys(("apiServer", "slurm", "metricsFrom", "natsFrom"), PEERS),
         ),
         "rbac": _object(create=BOOL),

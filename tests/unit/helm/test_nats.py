@@ -14,16 +14,15 @@ from tests.lab.helm import Helm
 from tests.lab.nats import binary
 
 pytestmark = pytest.mark.timeout(600)
-SERVERS = ["one-name", "requests-and-people", "forward", "three-nats-servers", "nats-with-tls"]
+SERVERS = ["one-name", "nats-from-git", "requests-and-people", "forward", "three-nats-servers", "nats-with-tls"]
 
 
 @pytest.mark.parametrize("case", SERVERS)
 def test_the_server_takes_its_configuration(case: str, tmp_path: Path) -> None:
     """As the pod has it, with the passwords beside it."""
     config = named(case, "ConfigMap", "lockstep-nats")["data"]["nats-server.conf"]
-    passwords = named(case, "Secret", "lockstep-nats-server")["stringData"]["passwords.conf"]
     (tmp_path / "nats-server.conf").write_text(config.replace("/etc/nats/tls", str(tmp_path)))
-    (tmp_path / "passwords.conf").write_text(passwords)
+    (tmp_path / "passwords.conf").write_text(_passwords(case))
     if "cert_file" in config:
         _certificate(tmp_path)
     argv = [binary(), "-t", "--config", tmp_path / "nats-server.conf"]
@@ -106,6 +105,14 @@ def test_without_a_cluster_to_look_at_a_secret_of_the_sites_keeps_everything_the
     """What a tool renders from git is the same each time; else all passwords would change with each."""
     assert Helm().template(GOOD["nats-from-git"]) == Helm().template(GOOD["nats-from-git"])
     assert Helm().template(GOOD["one-name"]) != Helm().template(GOOD["one-name"])
+
+
+def _passwords(case: str) -> str:
+    """`passwords.conf` as the chart makes it, or as its values tell a site to make it."""
+    if "auth" in (nats := GOOD[case].get("nats", {})) and "existingSecret" in nats["auth"]:
+        services = ("pod_watcher", "slurm_poller", "drain", "reconciler")
+        return "".join(f'{name}_password: "$2a$11$abc"\n' for name in services)
+    return str(named(case, "Secret", "lockstep-nats-server")["stringData"]["passwords.conf"])
 
 
 def _certificate(folder: Path) -> None:

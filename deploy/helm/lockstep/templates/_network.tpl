@@ -3,7 +3,7 @@
 {{/* Peers and ports that may be reached; no peers is anywhere; {to, ports}. */}}
 {{- define "lockstep.reach" -}}
 {{- with .to }}
-to: {{ toYaml . | nindent 2 }}
+to:{{ toYaml . | nindent 2 }}
 {{- end }}
 ports:
 {{- range .ports }}
@@ -14,7 +14,7 @@ ports:
 {{/* The same for who may come. */}}
 {{- define "lockstep.from" -}}
 {{- with .from }}
-from: {{ toYaml . | nindent 2 }}
+from:{{ toYaml . | nindent 2 }}
 {{- end }}
 ports:
 {{- range .ports }}

@@ -3,13 +3,13 @@
 {{/* Where and how a pod may run; {root, pods, selector}. */}}
 {{- define "lockstep.placement" -}}
 {{- with .root.Values.imagePullSecrets }}
-imagePullSecrets: {{ toYaml . | nindent 2 }}
+imagePullSecrets:{{ toYaml . | nindent 2 }}
 {{- end }}
 {{- with .pods.nodeSelector }}
-nodeSelector: {{ toYaml . | nindent 2 }}
+nodeSelector:{{ toYaml . | nindent 2 }}
 {{- end }}
 {{- with .pods.tolerations }}
-tolerations: {{ toYaml . | nindent 2 }}
+tolerations:{{ toYaml . | nindent 2 }}
 {{- end }}
 {{- with .pods.priorityClassName }}
 priorityClassName: {{ . }}
@@ -24,7 +24,7 @@ affinity:
         podAffinityTerm:
           topologyKey: kubernetes.io/hostname
           labelSelector:
-            matchLabels: {{ .selector | nindent 14 }}
+            matchLabels:{{ .selector | nindent 14 }}
 {{- end }}
 {{- if .pods.topologySpreadConstraints }}
 topologySpreadConstraints:
@@ -54,10 +54,10 @@ kind: PodDisruptionBudget
 metadata:
   name: {{ .title }}
   namespace: {{ .root.Release.Namespace }}
-  labels: {{ include "lockstep.labels" . | nindent 4 }}
+  labels:{{ include "lockstep.labels" . | nindent 4 }}
 spec:
   maxUnavailable: 1
   unhealthyPodEvictionPolicy: AlwaysAllow
   selector:
-    matchLabels: {{ include "lockstep.selector" . | nindent 6 }}
+    matchLabels:{{ include "lockstep.selector" . | nindent 6 }}
 {{- end }}

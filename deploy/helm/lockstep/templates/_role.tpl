@@ -2,12 +2,12 @@
 {{- define "lockstep.role" -}}
 apiVersion: rbac.authorization.k8s.io/v1
 kind: {{ .kind }}
-metadata: {{ include "lockstep.role.metadata" . | nindent 2 }}
-rules: {{ toYaml .rules | nindent 2 }}
+metadata:{{ include "lockstep.role.metadata" . | nindent 2 }}
+rules:{{ toYaml .rules | nindent 2 }}
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: {{ .kind }}Binding
-metadata: {{ include "lockstep.role.metadata" . | nindent 2 }}
+metadata:{{ include "lockstep.role.metadata" . | nindent 2 }}
 roleRef:
   apiGroup: rbac.authorization.k8s.io
   kind: {{ .kind }}
@@ -23,8 +23,8 @@ name: {{ .title }}
 {{- with .namespace }}
 namespace: {{ . }}
 {{- end }}
-labels: {{ include "lockstep.labels" . | nindent 2 }}
+labels:{{ include "lockstep.labels" . | nindent 2 }}
 {{- with .annotations }}
-annotations: {{ toYaml . | nindent 2 }}
+annotations:{{ toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}

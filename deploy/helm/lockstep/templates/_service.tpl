@@ -12,7 +12,7 @@ kind: ServiceAccount
 metadata:
   name: {{ $title }}
   namespace: {{ $root.Release.Namespace }}
-  labels: {{ include "lockstep.labels" $about | nindent 4 }}
+  labels:{{ include "lockstep.labels" $about | nindent 4 }}
 automountServiceAccountToken: false
 ---
 apiVersion: apps/v1
@@ -20,14 +20,15 @@ kind: Deployment
 metadata:
   name: {{ $title }}
   namespace: {{ $root.Release.Namespace }}
-  labels: {{ include "lockstep.labels" $about | nindent 4 }}
+  labels:{{ include "lockstep.labels" $about | nindent 4 }}
 spec:
   replicas: {{ $pods.replicas }}
   revisionHistoryLimit: 3
   strategy:
+    type: RollingUpdate
     rollingUpdate: {maxSurge: 1, maxUnavailable: 0}
   selector:
-    matchLabels: {{ $selector | nindent 6 }}
+    matchLabels:{{ $selector | nindent 6 }}
   template:
     metadata:
       labels:
@@ -41,7 +42,7 @@ spec:
       automountServiceAccountToken: true
       enableServiceLinks: false
       terminationGracePeriodSeconds: 30
-      {{- include "lockstep.placement" (dict "root" $root "pods" $pods "selector" $selector) | nindent 6 }}
+      {{- include "lockstep.placement" (dict "root" $root "pods" $pods "selector" $selector) | trim | nindent 6 }}
       containers:
         - name: {{ .service }}
           image: {{ include "lockstep.image" (dict "image" $root.Values.image "version" $root.Chart.AppVersion) }}
@@ -69,9 +70,9 @@ spec:
             httpGet: {path: /readyz, port: http}
             periodSeconds: 3
             timeoutSeconds: 5
-          securityContext: {{ include "lockstep.confined" . | nindent 12 }}
+          securityContext:{{ include "lockstep.confined" . | nindent 12 }}
           {{- with $pods.resources }}
-          resources: {{ toYaml . | nindent 12 }}
+          resources:{{ toYaml . | nindent 12 }}
           {{- end }}
           volumeMounts:
             - {name: settings, mountPath: /etc/lockstep, readOnly: true}
@@ -85,7 +86,7 @@ spec:
         - name: secrets
           projected:
             defaultMode: 0440
-            sources: {{ . | nindent 14 }}
+            sources: {{- . | trim | nindent 14 }}
         {{- end }}
 {{- if $root.Values.podDisruptionBudget.enabled }}
 ---

@@ -72,7 +72,7 @@ clusters:
 {{- end }}
 {{- range $part := list "policy" "poll" "requests" "kube" "log" }}
 {{- with index $.Values $part }}
-{{ $part }}: {{ toYaml . | nindent 2 }}
+{{ $part }}:{{ toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}
 jobs: {{ .Values.jobs | quote }}
@@ -90,7 +90,7 @@ nats:
 {{- $tracing = merge (dict) $tracing (dict "endpoint" $endpoint) }}
 {{- end }}
 {{- with $tracing }}
-tracing: {{ toYaml . | nindent 2 }}
+tracing:{{ toYaml . | nindent 2 }}
 {{- end }}
 lease:
   namespace: {{ .Release.Namespace }}
