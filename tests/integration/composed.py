@@ -11,7 +11,7 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
-from tests.lab import paths, ports, product
+from tests.lab import lock, paths, ports, product
 from tests.lab.docker import Docker
 from tests.lab.kube import Kube
 from tests.lab.lockstep import DEPLOY
@@ -134,6 +134,7 @@ def _get(path: str) -> Any:
 
 def main(out: Path) -> None:
     """Play it and leave nothing running."""
+    lock.own()
     stage = Stage()
     try:
         stage.up()

@@ -32,7 +32,7 @@ _BUILDAH = (
     "buildah",
     "--storage-driver=overlay",
     f"--root={paths.CACHE / 'layers'}",
-    f"--runroot={paths.RUN / 'buildah'}",
+    "--runroot=/run/lockstep-lab.layers",
 )
 
 
