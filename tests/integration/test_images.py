@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.lab import images, product
+from tests.lab import dockerfiles, product
 
 pytestmark = pytest.mark.timeout(600)
 UID = 65532
@@ -29,14 +29,16 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 @pytest.fixture(scope="module", name="root")
 def _root() -> Iterator[Path]:
     """The image's root file system."""
-    with images.mounted(product.lockstep_image()) as root:
+    with dockerfiles.mounted(product.lockstep_image()) as root:
         yield root
 
 
 @pytest.fixture(scope="module", name="run")
 def _run(root: Path) -> Run:
     """Runs a command in the image as a restricted pod does."""
-    path = next(v for v in images.about(product.lockstep_image())["Env"] if v.startswith("PATH=")).removeprefix("PATH=")
+    path = next(v for v in dockerfiles.about(product.lockstep_image())["Env"] if v.startswith("PATH=")).removeprefix(
+        "PATH="
+    )
 
     def run(*command: str) -> subprocess.CompletedProcess[str]:
         inside = ["unshare", "--mount", "sh", "-c", ENTER, str(root), "/usr/bin/env", "-i", f"PATH={path}", *command]
@@ -47,7 +49,7 @@ def _run(root: Path) -> Run:
 
 def test_the_image_says_what_it_is_and_whose_it_is_not() -> None:
     """A number as user, so that a cluster sees that it is not root; no entrypoint: the command chooses the service."""
-    about = images.about(product.lockstep_image())
+    about = dockerfiles.about(product.lockstep_image())
     assert about["User"] == f"{UID}:{UID}"
     assert about["Cmd"] == ["lockstep", "--help"]
     assert not about.get("Entrypoint")

@@ -20,6 +20,7 @@ from . import (
     build,
     cgroups,
     docker,
+    dockerfiles,
     hollow,
     images,
     lock,
@@ -155,7 +156,7 @@ class Lab:
 
     def build_image(self, dockerfile: Path, context: Path, tag: str, *arguments: str) -> None:
         """Build a Dockerfile and make the image known to every node."""
-        self.load(images.build(dockerfile, context, tag, *arguments))
+        self.load(dockerfiles.build(dockerfile, context, tag, *arguments))
 
     def down(self, *, wait: bool = True) -> None:
         """End everything and leave nothing behind but the cache and the logs."""

@@ -14,7 +14,7 @@ import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 
-from . import images, packages, paths, versions
+from . import dockerfiles, images, packages, paths, versions
 from .build import JAEGER, build
 from .nats import binary
 
@@ -47,14 +47,14 @@ def lockstep_tag() -> str:
 def lockstep_image() -> Path:
     """Our image as an archive, built from its Dockerfile whenever something that goes into it has changed."""
     argument = f"--build-arg=VERSION={version()}"
-    return images.build(_DOCKERFILE, paths.CHECKOUT, lockstep_tag(), argument, key=_key(*_INPUTS))
+    return dockerfiles.build(_DOCKERFILE, paths.CHECKOUT, lockstep_tag(), argument, key=_key(*_INPUTS))
 
 
 def slurm_image() -> Path:
     """The small Slurm of compose.yaml."""
     folder = "deploy/docker/slurm"
     context = paths.CHECKOUT / folder
-    return images.build(context / "Dockerfile", context, f"docker.io/lockstep/slurm:{version()}", key=_key(folder))
+    return dockerfiles.build(context / "Dockerfile", context, f"docker.io/lockstep/slurm:{version()}", key=_key(folder))
 
 
 def nats_image() -> Path:
