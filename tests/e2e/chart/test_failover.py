@@ -16,6 +16,8 @@ from tests.lab.lockstep import SERVICES
 TAKEOVER_S = 15
 """At the settings that the chart has when nobody says otherwise."""
 
+KEY_FILE = "/slurm/main/key"
+
 
 @pytest.fixture(name="installed")
 def _installed(site: Site) -> Iterator[Installed]:
@@ -46,7 +48,7 @@ def test_leaders_that_are_killed_are_followed_by_others(site: Site, guard: Guard
 
     guard.stays("gpu-1")
     site.cancel(job)
-    assert not in_step(site)["gpu-1"].protected
+    eventually("let go", lambda: not in_step(site)["gpu-1"].protected)
     guard.may_return("gpu-1")
     site.unschedulable(host, value=False)
     in_step(site)
@@ -117,8 +119,8 @@ def test_without_its_key_a_service_lives_and_says_what_is_missing(site: Site, in
     kube.request("DELETE", path)
     try:
         installed.kill("slurm-poller")
-        eventually("the reason names the file", lambda: "jwt.key" in json.dumps(lost(site)), 60, 0.5)
-        eventually("doctor says so", lambda: "jwt.key" in site.lockstep.run("doctor").stdout, 20, 1)
+        eventually("the reason names the file", lambda: KEY_FILE in json.dumps(lost(site)), 60, 0.5)
+        eventually("doctor says so", lambda: KEY_FILE in site.lockstep.run("doctor").stdout, 20, 1)
         assert {name: count for name, count in restarts(site).items() if name in before and count > before[name]} == {}
     finally:
         kube.apply(secret)

@@ -91,7 +91,7 @@ def test_an_upgrade_and_a_rollback_lose_nothing_and_let_nobody_go(lab: Lab, rele
             now.up()
         assert released.job_state(job) == "RUNNING"
         released.cancel(job)
-        assert not in_step(released)["gpu-1"].protected
+        eventually("let go", lambda: not in_step(released)["gpu-1"].protected)
         guard.may_return("gpu-1")
         released.unschedulable(host, value=False)
         in_step(released)
