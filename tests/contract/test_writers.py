@@ -10,6 +10,7 @@ import pytest
 
 from lockstep.contracts.events import EVENT_TYPES
 from lockstep.contracts.facts import AnyFact
+from lockstep.contracts.permissions import WRITES
 from lockstep.contracts.subjects import tag_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -78,6 +79,15 @@ def test_somebody_makes_every_kind_of_event() -> None:
     places = [*PARTS.values(), ROOT / "libs/lockstep/runtime", ROOT / "libs/lockstep/bus"]
     made = {kind for place in places for kind in made_by(place)}
     assert sorted({tag_of(kind).removesuffix(".v1") for kind in EVENT_TYPES} - made) == []
+
+
+@pytest.mark.parametrize("service", WRITES)
+def test_nats_lets_a_service_write_what_the_table_gives_it(service: str) -> None:
+    """Neither more nor less. What is told of the streams themselves, and of each source, is not in question here."""
+    part = service.replace("-", "_")
+    theirs = {tag_of(kind).removesuffix(".v1") for kind in WRITES[service]}
+    given = {kind for kind in KINDS.values() if part in may_write(kind) and not kind.startswith("source.")}
+    assert theirs == given
 
 
 def test_the_table_is_read() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 from .page import page
 from .rights import rights
 from .schema import schema
+from .users import users_conf, users_json
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
@@ -22,9 +23,12 @@ def files() -> dict[Path, str]:
         for pattern in COPIED
         for path in sorted(DEPLOY.glob(pattern))
     }
-    made = {"files/rights.json": rights(), "values.schema.json": schema()}
-    readme = {CHART / "README.md": page((CHART / "values.yaml").read_text(encoding="utf-8"))}
-    return copied | {CHART / name: _json(content) for name, content in made.items()} | readme
+    made = {"files/rights.json": rights(), "files/nats-users.json": users_json(), "values.schema.json": schema()}
+    texts = {
+        CHART / "README.md": page((CHART / "values.yaml").read_text(encoding="utf-8")),
+        DEPLOY / "nats" / "users.conf": users_conf(),
+    }
+    return copied | texts | {CHART / name: _json(content) for name, content in made.items()}
 
 
 def _json(content: Any) -> str:

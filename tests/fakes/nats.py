@@ -12,6 +12,7 @@ from typing import Literal
 
 from lockstep.bus.connection import Connection, connect
 from lockstep.bus.streams import ensure
+from lockstep.contracts.permissions import WRITES
 from lockstep.contracts.subjects import STREAMS, Stream
 from lockstep.runtime.embedded import HOST, EmbeddedNats, NatsAddress
 from lockstep.runtime.recovery import until_done
@@ -204,7 +205,7 @@ class NatsWithUsers(NatsServer):
         super()._write_files()
         users = Path(__file__).parents[2] / "deploy" / "nats" / "users.conf"
         (self._dir / "users.conf").write_text(users.read_text())
-        passwords = [f'{user}_password: "{user}-secret"\n' for user in USERS]
+        passwords = [f'{user.replace("-", "_")}_password: "{user}-secret"\n' for user in USERS]
         (self._dir / "passwords.conf").write_text("".join(passwords))
         for user in USERS:
             (self._dir / f"{user}.password").write_text(f"{user}-secret\n")
@@ -212,9 +213,14 @@ class NatsWithUsers(NatsServer):
         kept = [line for line in config.splitlines() if not line.startswith("authorization")]
         (self._dir / "nats.conf").write_text("\n".join([*kept, "include users.conf", ""]))
 
+    @property
+    def address(self) -> NatsAddress:
+        """As the user goes there who is all services at once."""
+        return self.of("lockstep")
+
     def of(self, user: str) -> NatsAddress:
         """The address as this user goes there."""
-        return NatsAddress(self.address.url, user, str(self._dir / f"{user}.password"))
+        return NatsAddress(super().address.url, user, str(self._dir / f"{user}.password"))
 
     @property
     def log(self) -> str:
@@ -222,7 +228,7 @@ class NatsWithUsers(NatsServer):
         return (self._dir / "nats.log").read_text()
 
 
-USERS = ("lockstep", "ops", "guest", "admin")
+USERS = (*WRITES, "lockstep", "ops", "guest", "admin")
 
 
 @asynccontextmanager

@@ -2,7 +2,7 @@
 
 import asyncio
 import shutil
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,7 +19,7 @@ from lockstep.bus.publisher import Publisher
 from lockstep.bus.streams import ensure
 from lockstep.contracts.events import Event, GapFound, NodeRebooted, SourceBack, StreamFilling
 from lockstep.contracts.facts import Fact, KubeNode, KubePod, SlurmNode, SourceHealth
-from lockstep.contracts.subjects import EVENTS, FACTS, facts_of
+from lockstep.contracts.subjects import EVENTS, FACTS, STREAMS, Stream, facts_of
 from lockstep.drain.main import SERVICE as DRAIN
 from lockstep.pod_watcher.main import SERVICE as POD_WATCHER
 from lockstep.reconciler.main import SERVICE as RECONCILER
@@ -143,6 +143,9 @@ class Fleet:
         assert [gap.where for gap in await self.events(GapFound)] == [stream]
 
 
+F = TypeVar("F", bound=Fleet)
+
+
 async def eventually(ask: Callable[[], Awaitable[object]], within_s: float = 20) -> None:
     """Waits until the answer is true."""
     async with asyncio.timeout(within_s):
@@ -151,15 +154,17 @@ async def eventually(ask: Callable[[], Awaitable[object]], within_s: float = 20)
 
 
 @asynccontextmanager
-async def a_fleet(folder: Path, nats: NatsServer) -> AsyncIterator[Fleet]:
+async def a_fleet(
+    folder: Path, nats: NatsServer, kind: type[F] = Fleet, streams: Sequence[Stream] = STREAMS
+) -> AsyncIterator[F]:
     """gpu-0 to gpu-2 on host-0 to host-2; the second is cordoned."""
     names = [f"gpu-{i}" for i in range(3)]
     async with FakeKube() as kube, FakeSlurmrestd(names, quiet_s=0.2) as slurm:
         for i in range(3):
             add_worker(kube, i)
         cordon(kube, "host-1")
-        fleet = Fleet(folder, nats, kube, slurm)
-        async with connected(nats.address) as fleet.connection:
+        fleet = kind(folder, nats, kube, slurm)
+        async with connected(nats.address, streams=streams) as fleet.connection:
             yield fleet
 
 

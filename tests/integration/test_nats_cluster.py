@@ -16,9 +16,9 @@ from lockstep.bus.publisher import Publisher
 from lockstep.bus.streams import ensure
 from lockstep.contracts.events import GapFound, NodeRebooted
 from lockstep.contracts.subjects import EVENTS, FACTS, STREAMS
+from lockstep.pod_watcher.main import SERVICE as POD_WATCHER
 from lockstep.runtime.health import Health
 from lockstep.runtime.process import Process
-from lockstep.slurm_poller.main import SERVICE as SLURM_POLLER
 from tests.fakes.nats import connected, nats_server
 from tests.fakes.nats_cluster import Cluster, nats_cluster
 from tests.integration.test_gaps import Fleet, a_fleet, eventually, much_happens
@@ -117,8 +117,8 @@ async def test_too_few_servers_are_said_once_and_waited_for(tmp_path: Path) -> N
             asyncio.TaskGroup() as group,
         ):
             health = Health()
-            process = Process(fleet.settings, "slurm_poller", health, 0)
-            running = group.create_task(process.run([SLURM_POLLER], embedded=False))
+            process = Process(fleet.settings, "pod-watcher", health, 0)
+            running = group.create_task(process.run([POD_WATCHER], embedded=False))
 
             async def waits() -> bool:
                 return "nats.replicas is 3" in health.missing().get("start", "")
@@ -132,7 +132,7 @@ async def test_too_few_servers_are_said_once_and_waited_for(tmp_path: Path) -> N
             await eventually(is_ready, 30)
             assert await replicas(fleet) == {3}
             running.cancel()
-    said = [line for line in lines if line["event"] == "JetStream stopped answering"]
+    said = [line for line in lines if line["event"] == "Waits for the streams"]
     assert len(said) == 1
 
 

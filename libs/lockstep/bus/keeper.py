@@ -1,4 +1,4 @@
-"""Watches the streams while a process runs: makes a lost one anew, finds what was lost, and says so once.
+"""Watches the streams while a process runs: has a lost one made anew, finds what was lost, and says so once.
 
 Several processes watch the same streams. What one of them finds it writes into the fact `stream.health` of that stream,
 only over what it had read there before; so one of them is first, and the others see that it is said. Each publishes the
@@ -20,7 +20,7 @@ from lockstep.bus.acks import Acks
 from lockstep.bus.connection import NO_MESSAGE, ApiError, Connection
 from lockstep.bus.envelope import EXPECTED_SEQUENCE, pack_fact, unpack_fact
 from lockstep.bus.losses import agreed, happened, loss, used
-from lockstep.bus.streams import StreamState, ensure, stream_state
+from lockstep.bus.streams import StreamState, ensure, stream_state, there
 from lockstep.contracts.events import Event, GapFound, StreamFilling
 from lockstep.contracts.facts import StreamHealth
 from lockstep.contracts.subjects import FACTS, STREAMS, Stream, fact_subject
@@ -73,6 +73,7 @@ class StreamKeeper:
         publish: Callable[[Iterable[Event]], Awaitable[None]],
         *,
         streams: Sequence[Stream] = STREAMS,
+        makes: bool = True,
         facts: Callable[[], Facts] = Facts,
         on_round: Callable[[], None] = lambda: None,
         on_stuck: Callable[[], None] = lambda: None,
@@ -85,6 +86,7 @@ class StreamKeeper:
             on_gap: told the name of a stream that lost messages.
             publish: publishes events.
             streams: as they must be.
+            makes: whether a lost one is made anew here; who does not waits for whoever does.
             facts: what the process knows of the facts.
             on_round: told each time that this lives.
             on_stuck: told again and again while NATS answers and stores nothing.
@@ -95,6 +97,7 @@ class StreamKeeper:
         self._on_gap = on_gap
         self._publish = publish
         self._streams = streams
+        self._make = ensure if makes else there
         self._facts = facts
         self._on_round = on_round
         self._on_stuck = on_stuck
@@ -160,7 +163,7 @@ class StreamKeeper:
         is_facts = stream.name == FACTS.name
         state = await stream_state(self._connection, stream.name)
         if state is None:
-            await ensure(self._connection, [stream])
+            await self._make(self._connection, [stream])
             state = await stream_state(self._connection, stream.name)
         if state is None:
             raise Retry(f"stream {stream.name} does not stay")

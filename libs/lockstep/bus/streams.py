@@ -90,6 +90,17 @@ async def ensure(connection: Connection, streams: Sequence[Stream] = STREAMS) ->
             raise Fatal(f"stream {stream.name}: {'; '.join(wrong)}")
 
 
+async def there(connection: Connection, streams: Sequence[Stream] = STREAMS) -> None:
+    """Returns when each stream exists, for whoever does not make them.
+
+    Raises:
+        Retry: no answer, or one does not exist yet.
+    """
+    for stream in streams:
+        if await stream_state(connection, stream.name) is None:
+            raise Retry(f"stream {stream.name} does not exist yet; the pod watcher makes it")
+
+
 async def _apply(connection: Connection, name: str, wanted: dict[str, Any]) -> dict[str, Any]:
     try:
         found = await connection.call(f"STREAM.INFO.{name}")

@@ -19,8 +19,9 @@ from lockstep.bus.connection import Connection
 from lockstep.bus.facts import FactFeed
 from lockstep.bus.keeper import StreamKeeper
 from lockstep.bus.publisher import Publisher
-from lockstep.bus.streams import ensure
+from lockstep.bus.streams import ensure, there
 from lockstep.contracts.facts import SITE, Fact
+from lockstep.contracts.permissions import STREAM_MAKER
 from lockstep.fleet.facts import family_of, key_of
 from lockstep.fleet.mirror import Mirror
 from lockstep.kube import lease
@@ -32,7 +33,6 @@ from lockstep.runtime.metrics import LEADING, NATS_STUCK, RESTARTS, count_event
 from lockstep.runtime.ports import Leadership, Ports, open_bus, open_kube, open_slurm
 from lockstep.runtime.recovery import Recovery, until_done
 from lockstep.runtime.settings import Settings
-from lockstep.runtime.telemetry import Outage
 from lockstep.runtime.tracing import sending, trace_as
 from lockstep.slurm.port import SlurmApi
 
@@ -63,6 +63,8 @@ class Process:
         self._name = name
         self._health = health
         self._restarts = restarts
+        self._makes = False
+        """Whether the streams are made here; NATS may let nobody else."""
         self._waits_for = "no answer yet"
         """The last that NATS or the way to it said against us."""
 
@@ -85,6 +87,7 @@ class Process:
                 if server is not None:
                     self._start(group, "embedded-nats", server.run())
                 self._start(group, "nats", connection.run())
+                self._makes = server is not None or any(service.name == STREAM_MAKER for service in services)
                 await self._streams(connection)
                 mirror = Mirror(FactFeed(connection, on_round=partial(health.beat, "mirror")))
                 recovery = Recovery(mirror)
@@ -110,18 +113,20 @@ class Process:
 
     async def _streams(self, connection: Connection) -> None:
         """Waits until the streams are as they must be; why they are not is said once."""
-        outage = Outage(log, "JetStream")
+        said = False
 
         async def once() -> None:
+            nonlocal said
             try:
-                await ensure(connection, self._settings.nats.streams)
+                await (ensure if self._makes else there)(connection, self._settings.nats.streams)
             except Retry as e:
                 self._note(str(e))
-                outage.down(e)
+                if not said:
+                    log.warning("Waits for the streams", error=str(e))
+                said = True
                 raise
 
         await until_done(once)
-        outage.up()
 
     def _start(self, group: asyncio.TaskGroup, task: str, work: Awaitable[Any]) -> None:
         """Runs `work` as a task whose end is the end of all."""
@@ -234,6 +239,7 @@ class Process:
             recovery.on_gap,
             bus.events,
             streams=self._settings.nats.streams,
+            makes=self._makes,
             facts=recovery.facts,
             on_round=partial(self._health.beat, "streams"),
             on_stuck=on_stuck,
