@@ -2,14 +2,16 @@
 
 from pathlib import Path
 
+import msgspec
 import pytest
 import yaml
 
 from lockstep.runtime.load import load
+from lockstep.runtime.settings import Settings
 from tests.deploy import chart
 from tests.deploy.cases import BAD, GOOD
 from tests.deploy.chart import component, pod_of, services, settings_of
-from tests.lab.helm import Helm, HelmError
+from tests.lab.helm import CHART, Helm, HelmError
 
 pytestmark = pytest.mark.timeout(600)
 """The first of all may have to wait until Helm is built."""
@@ -60,6 +62,22 @@ def test_a_setting_arrives_as_it_was_given() -> None:
             assert value.items() <= settings[part].items()
         elif part != "clusters":
             assert settings[part] == value
+
+
+def test_the_charts_defaults_are_the_settings_own() -> None:
+    """Where a value has a setting's name and is not left out, it says what would hold without it."""
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    setting = msgspec.to_builtins(Settings(clusters=[]))
+    shared = {
+        f"{part}.{name}": (value, setting[part][name])
+        for part in ("lease", "log", "nats")
+        for name, value in values[part].items()
+        if name in setting[part] and name != "format"
+    }
+
+    assert len(shared) >= 6
+    assert {name: pair for name, pair in shared.items() if pair[0] != pair[1]} == {}
+    assert values["jobs"] == setting["jobs"]
 
 
 def test_slinkys_names_are_the_defaults() -> None:
