@@ -61,7 +61,7 @@ def permissions() -> dict[str, Permissions]:
             publish=[f"{ROOT}.>", f"{API}.>", "$JS.ACK.>", FLOW, INBOX], subscribe=[f"{ROOT}.>", INBOX]
         ),
         "reader": Permissions(publish=_READER, subscribe=_READS),
-        "requester": Permissions(publish=[f"{ROOT}.request.*.*.{USER}.>", *_READER], subscribe=_READS),
+        "requester": Permissions(publish=[f"{ROOT}.request.*.v1.{USER}.>", *_READER], subscribe=_READS),
         "admin": Permissions(publish=_ADMIN, subscribe=[f"{ROOT}.event.>", f"{ROOT}.dead.>", INBOX]),
     }
 
