@@ -3,9 +3,8 @@
 from collections.abc import Iterable
 from typing import Any
 
-from lockstep.cli.rights import LEASE_RIGHTS, LEASES, REQUEST_RIGHTS, RIGHTS, Right
+from lockstep.cli.rights import LEASE_RIGHTS, LEASES, REQUEST_RIGHTS, RIGHTS, SERVICES, Right
 
-SERVICES = ("pod-watcher", "slurm-poller", "drain", "reconciler", "forward")
 Rule = dict[str, Any]
 
 
@@ -14,7 +13,7 @@ def rights() -> dict[str, Any]:
     return {
         "services": {name.replace("_", "-"): split(wanted) for name, wanted in RIGHTS.items()},
         "requests": rules(REQUEST_RIGHTS),
-        "leases": {service: _lease(service) for service in SERVICES},
+        "leases": {name: _lease(name) for name in (service.replace("_", "-") for service in SERVICES)},
     }
 
 

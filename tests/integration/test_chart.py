@@ -1,15 +1,21 @@
 """A real API server judges what the chart installs, for every kind of site; and what stays of it over its life."""
 
 import base64
+import json
+import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
+from tests.deploy import chart
 from tests.deploy.cases import GOOD
 from tests.integration.control_plane import ControlPlane, control_plane
 from tests.lab.helm import NAMESPACE, Helm, HelmError
-from tests.lab.lockstep import install
+from tests.lab.lockstep import BIN, install
+from tests.lab.processes import CLEAN_ENV
 
 pytestmark = pytest.mark.timeout(300)
 OTHERS = {"ServiceMonitor": "servicemonitors", "PrometheusRule": "prometheusrules"}
@@ -76,11 +82,37 @@ def test_an_upgrade_keeps_passwords_and_upgrades_the_hold_resource_which_outlive
     assert [hold["metadata"]["name"] for hold in plane.kube.get_json("holds", "-n", "slurm")["items"]] == ["dimm"]
 
 
+@pytest.mark.parametrize("service", ["slurm-poller", "drain"])
+def test_doctor_with_a_services_account_asks_what_that_service_needs(
+    plane: ControlPlane, service: str, tmp_path: Path
+) -> None:
+    """So that `kubectl exec … -- lockstep doctor` on a sound installation finds nothing wrong with rights."""
+    helm = Helm(plane)
+    helm.upgrade(ONE, "--install", "--take-ownership", "--force-conflicts", wait=False)
+    token = plane.kube.kubectl("-n", NAMESPACE, "create", "token", f"lockstep-{service}").strip()
+    settings = yaml.safe_load(chart.settings_of("requests-and-people"))
+    settings["kube"] = {"kubeconfig": str(plane.kube._pki.kubeconfig(service, plane.kube.server, token=token))}
+    (tmp_path / "settings.yaml").write_text(yaml.safe_dump(settings))
+    argv = [BIN / "lockstep", "doctor", "--config", tmp_path / "settings.yaml", "-o", "json"]
+    answer = subprocess.run(
+        argv, env={**CLEAN_ENV, "LOCKSTEP_NATS_USER": service}, capture_output=True, text=True, check=False
+    )
+
+    found = [
+        check for check in json.loads(answer.stdout)["items"] if check["area"] in {"rights", "budgets", "neighbour"}
+    ]
+    assert {check["level"] for check in found} == {"ok"}, answer.stdout
+    assert {check["found"].split(" has ")[0] for check in found if check["area"] == "rights"} == (
+        {"drain", "drain, for requests,"} if service == "drain" else {"slurm_poller"}
+    )
+
+
 def test_a_resource_that_was_there_without_helm_is_adopted(plane: ControlPlane) -> None:
     """With the two options that the README names, and not without."""
+    helm = Helm(plane)
+    helm.uninstall(wait=False)
     _forget(plane)
     install(plane.kube)
-    helm = Helm(plane)
 
     with pytest.raises(HelmError, match="invalid ownership metadata"):
         helm.install(ONE, wait=False)

@@ -22,6 +22,8 @@ class Right(NamedTuple):
 
 
 LEASES = "coordination.k8s.io"
+SERVICES = ("pod_watcher", "slurm_poller", "drain", "reconciler", "forward")
+"""All that have an account of their own, also those that need no more than their Lease."""
 
 RIGHTS: dict[str, list[Right]] = {
     "pod_watcher": [
@@ -47,3 +49,10 @@ the policy of Holds' owners asks for it of whoever makes a Hold for somebody els
 
 LEASE_RIGHTS = [Right(verb, "leases", LEASES) for verb in ("get", "create", "update")]
 """For every service, in the namespace of the Leases."""
+
+
+def service_of(user: str) -> str:
+    """The service whose account that is, as the chart calls accounts; empty: it is somebody else."""
+    if not user.startswith("system:serviceaccount:"):
+        return ""
+    return next((service for service in SERVICES if user.endswith(f"-{service.replace('_', '-')}")), "")
