@@ -48,6 +48,7 @@ def build() -> Parser:
         _doctor,
         _standalone,
         _forward,
+        _uninstall_cleanup,
     ):
         add(commands, common)
     completion = _command(commands, "completion", "print the completion script of a shell")
@@ -205,6 +206,17 @@ def _standalone(commands: "_Commands[Parser]", common: Parser) -> None:
 
 def _forward(commands: "_Commands[Parser]", common: Parser) -> None:
     _command(commands, "forward", "post events to the HTTP endpoints of the settings", common)
+
+
+def _uninstall_cleanup(commands: "_Commands[Parser]", common: Parser) -> None:
+    text = "remove what the services wrote to Kubernetes, once they have ended"
+    cleanup = _command(commands, "uninstall-cleanup", text, common)
+    cleanup.add_argument("--dry-run", action="store_true", help="only print what would be removed")
+    cleanup.add_argument("--yes", action="store_true", help="do not ask")
+    cleanup.add_argument("--force", action="store_true", help="also while a service leads")
+    cleanup.add_argument("--holds", action="store_true", help="people's Holds too")
+    cleanup.add_argument("--undrain", action="store_true", help="lift the drains in Slurm whose reason is Lockstep's")
+    _form(cleanup, ("text", "json"))
 
 
 def _words(kind: type[DrainPolicy | AtDeadline]) -> tuple[str, ...]:

@@ -50,6 +50,18 @@ the policy of Holds' owners asks for it of whoever makes a Hold for somebody els
 LEASE_RIGHTS = [Right(verb, "leases", LEASES) for verb in ("get", "create", "update")]
 """For every service, in the namespace of the Leases."""
 
+RIGHTS_OF_CLEANUP = [
+    *(Right(verb, "nodes", namespaced=False) for verb in ("list", "get", "patch")),
+    Right("patch", "nodes", subresource="status", namespaced=False),
+    *(Right(verb, "pods") for verb in ("list", "get", "patch")),
+    Right("patch", "pods", subresource="status"),
+    *(Right(verb, "poddisruptionbudgets", "policy") for verb in ("list", "delete")),
+]
+"""For `lockstep uninstall-cleanup`. With `--holds` it also needs `list` and `delete` on Holds."""
+
+LEASE_RIGHTS_OF_CLEANUP = [Right(verb, "leases", LEASES) for verb in ("get", "delete")]
+"""In the namespace of the Leases, for those of all services."""
+
 
 def service_of(user: str) -> str:
     """The service whose account that is, as the chart calls accounts; empty: it is somebody else."""
