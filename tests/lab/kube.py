@@ -138,6 +138,13 @@ class Kube:
             self.apply(manifest)
         return self.kubectl("-n", ACCOUNTS, "create", "token", name, "--duration=24h").strip()
 
+    def account_kubeconfig(self, namespace: str, name: str) -> Path:
+        """Kubeconfig of a service account, which is made if it is not there; valid for a day."""
+        account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": namespace}}
+        self.apply(account)
+        token = self.kubectl("-n", namespace, "create", "token", name, "--duration=24h").strip()
+        return self._pki.kubeconfig(f"{namespace}:{name}", self.server, token=token)
+
     def revoke(self, name: str) -> None:
         """Make all tokens of ``token_for(name)`` worthless; the API server's cache accepts them for 10 s more."""
         self.kubectl("-n", ACCOUNTS, "delete", "serviceaccount", name)

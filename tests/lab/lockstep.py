@@ -12,10 +12,12 @@ import json
 import os
 import subprocess
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import paths, ports
+from .helm import Helm
 from .processes import CLEAN_ENV
 from .progress import wait_for
 from .rest import ApiError
@@ -87,6 +89,7 @@ class Lockstep(Command):
         self._lab = lab
         self._processes = lab.processes
         self._separate = separate
+        self._given = settings or {}
         self._prefix = "lockstep" if replica == 1 else f"lockstep{replica}"
         self._first_port = HEALTH + 10 * (replica - 1)
         self.home = paths.STATE / self._prefix
@@ -98,7 +101,7 @@ class Lockstep(Command):
             "data_dir": str(self.home / "data"),
             "log": {"format": "json"},
             **nats,
-            **(settings or {}),
+            **self._given,
         }
 
     def cluster(self, name: str) -> dict[str, Any]:
@@ -140,6 +143,17 @@ class Lockstep(Command):
         """What `install` says, on the lab."""
         install(self._lab.kube)
 
+    @cached_property
+    def _accounts(self) -> dict[str, Path]:
+        """Kubeconfigs of services with a process of their own: each may do what the chart lets it."""
+        if not self._separate or "kube" in self._given:
+            return {}
+        right = {"user": "ops", "verbs": ["hold"], "clusters": ["*"]}
+        clusters = [{key: c[key] for key in ("name", "namespace", "url")} for c in self._settings["clusters"]]
+        values = {"clusters": clusters, "requests": {"allow": [right]}}
+        self._lab.kube.apply(Helm(namespace="slurm").template(values, "--show-only=templates/rbac.yaml"))
+        return {service: self._lab.kube.account_kubeconfig("slurm", f"lockstep-{service}") for service in SERVICES}
+
     def up(self, timeout_s: float = 60) -> None:
         """Start what is not running and wait until all of it is ready; what another shape left running is ended.
 
@@ -151,6 +165,8 @@ class Lockstep(Command):
             self._processes.forget(name)
         for index, (name, program) in enumerate(zip(self.names, self._programs, strict=True)):
             settings = {**self._settings, "health": {"host": ports.LOOPBACK, "port": self._first_port + index}}
+            if self._accounts:
+                settings["kube"] = {"kubeconfig": str(self._accounts[SERVICES[index]])}
             file = paths.write(self.home / f"{name}.yaml", json.dumps(settings, indent=1))
             self._processes.start(name, [*program, "--config", file])
         paths.write(self.settings_file, json.dumps(self._settings, indent=1))
