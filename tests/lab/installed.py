@@ -41,7 +41,7 @@ class Installed(Command):
         """What a site with one cluster would say."""
         slurm = self._lab.slurm
         key = {"name": KEY, "key": "jwt.key"}
-        right = {"user": PERSON, "verbs": ["hold", "release", "cancel-drain"], "clusters": ["*"]}
+        right = {"user": PERSON, "verbs": ["hold", "release", "cancel-drain"], "clusters": ["*"], "override": True}
         return {
             "clusters": [{"name": "main", "namespace": "slurm", "url": slurm.url, "keySecretRef": key}],
             "requests": {"allow": [right]},

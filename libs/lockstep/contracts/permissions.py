@@ -61,7 +61,8 @@ def permissions() -> dict[str, Permissions]:
             publish=[f"{ROOT}.>", f"{API}.>", "$JS.ACK.>", FLOW, INBOX], subscribe=[f"{ROOT}.>", INBOX]
         ),
         "reader": Permissions(publish=_READER, subscribe=_READS),
-        "requester": Permissions(publish=[f"{ROOT}.request.*.v1.{USER}.>", *_READER], subscribe=_READS),
+        "requester": Permissions(publish=[_ASK, *_READER], subscribe=_READS),
+        "overrider": Permissions(publish=[_ASK, f"{_event(e.HoldOverridden)}.>", *_READER], subscribe=_READS),
         "admin": Permissions(publish=_ADMIN, subscribe=[f"{ROOT}.event.>", f"{ROOT}.dead.>", INBOX]),
     }
 
@@ -121,9 +122,12 @@ _TOLD_BY_ALL = [
     f"{_event(e.SourceBack)}.{f.SITE}.nats",
 ]
 """Of the streams themselves; whoever is first says it."""
+_ASK = f"{ROOT}.request.*.v1.{USER}.>"
+"""Requests under one's own name. Who may override, tells of what was ended by hand as well; nothing is decided on that."""
 _READS = [f"{ROOT}.event.>", f"{ROOT}.fact.>", INBOX]
 _READER = [
     *_ways_of_strangers(EVENTS, FACTS),
+    *(f"{API}.STREAM.INFO.{stream.name}" for stream in (REQUESTS, DEAD)),
     f"{API}.CONSUMER.DURABLE.CREATE.{EVENTS.name}.>",
     *(f"{API}.CONSUMER.{verb}.{stream.name}.>" for verb in ("INFO", "MSG.NEXT") for stream in (EVENTS, FACTS)),
     *(f"$JS.ACK.{stream.name}.>" for stream in (EVENTS, FACTS)),

@@ -11,7 +11,7 @@
 {{- define "lockstep.nats.users" -}}
 {{- $users := dict -}}
 {{- range .Values.nats.auth.readers -}}{{- $_ := set $users . "reader" -}}{{- end -}}
-{{- range .Values.requests.allow -}}{{- $_ := set $users .user "requester" -}}{{- end -}}
+{{- range .Values.requests.allow -}}{{- $_ := set $users .user (or .override (eq (get $users .user) "overrider") | ternary "overrider" "requester") -}}{{- end -}}
 {{- range .Values.nats.auth.admins -}}{{- $_ := set $users . "admin" -}}{{- end -}}
 {{- range include "lockstep.services" . | fromJsonArray -}}{{- $_ := set $users . . -}}{{- end -}}
 {{ $users | toJson }}
