@@ -114,6 +114,11 @@ GOOD: dict[str, Values] = {
         "dashboards": {"enabled": True, "annotations": {"grafana_folder": "Slurm"}},
         "jaeger": {"enabled": True},
     },
+    "cleaned-up-after": {
+        "clusters": [MAIN, {"name": "research", "namespace": "research"}],
+        "nats": {"enabled": False, "url": "nats://nats:4222", "credsSecretRef": {"name": "nats", "key": "all.creds"}},
+        "cleanup": {"onUninstall": True, "undrain": True, "holds": True},
+    },
     "somebody-else-makes-roles-and-crds": {
         "clusters": [MAIN],
         "rbac": {"create": False},

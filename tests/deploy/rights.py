@@ -3,17 +3,31 @@
 from collections.abc import Iterable
 from typing import Any
 
-from lockstep.cli.rights import LEASE_RIGHTS, LEASES, REQUEST_RIGHTS, RIGHTS, SERVICES, Right
+from lockstep.cli.rights import (
+    LEASE_RIGHTS,
+    LEASE_RIGHTS_OF_CLEANUP,
+    LEASES,
+    REQUEST_RIGHTS,
+    RIGHTS,
+    RIGHTS_OF_CLEANUP,
+    SERVICES,
+    Right,
+)
+from lockstep.contracts.hold import GROUP
 
 Rule = dict[str, Any]
 
 
 def rights() -> dict[str, Any]:
-    """For each service the rules everywhere and in the clusters' namespaces; what requests need; its own Lease."""
+    """Of each service and of the clean-up; what requests and the deletion of Holds need beside that; and of Leases."""
+    names = [service.replace("_", "-") for service in SERVICES]
+    leases = {name: _leases(LEASE_RIGHTS, name) for name in names}
     return {
         "services": {name.replace("_", "-"): split(wanted) for name, wanted in RIGHTS.items()},
         "requests": rules(REQUEST_RIGHTS),
-        "leases": {name: _lease(name) for name in (service.replace("_", "-") for service in SERVICES)},
+        "cleanup": split(RIGHTS_OF_CLEANUP),
+        "holds": rules(Right(verb, "holds", GROUP) for verb in ("list", "delete")),
+        "leases": {**leases, "cleanup": _leases(LEASE_RIGHTS_OF_CLEANUP, *names)},
     }
 
 
@@ -36,9 +50,10 @@ def rules(wanted: Iterable[Right]) -> list[Rule]:
     return [{"apiGroups": [group], "resources": [name], "verbs": some} for (group, name), some in verbs.items()]
 
 
-def _lease(service: str) -> list[Rule]:
-    """Its own Lease and no other's; RBAC cannot say by name what may be created."""
+def _leases(wanted: Iterable[Right], *services: str) -> list[Rule]:
+    """Those of these services and no others; RBAC cannot say by name what may be created."""
     lease = {"apiGroups": [LEASES], "resources": ["leases"]}
-    verbs = [right.verb for right in LEASE_RIGHTS]
-    named = {**lease, "resourceNames": [f"lockstep-{service}"], "verbs": [verb for verb in verbs if verb != "create"]}
+    verbs = [right.verb for right in wanted]
+    names = [f"lockstep-{service}" for service in services]
+    named = {**lease, "resourceNames": names, "verbs": [verb for verb in verbs if verb != "create"]}
     return [named, *([{**lease, "verbs": ["create"]}] if "create" in verbs else [])]

@@ -100,6 +100,7 @@ def schema() -> Schema:
         ),
         "rbac": _object(create=BOOL),
         "crds": _object(install=BOOL),
+        "cleanup": _object(onUninstall=BOOL, undrain=BOOL, holds=BOOL),
         "serviceMonitor": _object(
             enabled=BOOL, labels=LABELS, interval={"type": "string", "pattern": "^[0-9]+(ms|s|m)$"}
         ),

@@ -3,10 +3,21 @@
 import json
 import re
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
-from lockstep.cli.rights import LEASE_RIGHTS, LEASES, REQUEST_RIGHTS, RIGHTS, Right
+from lockstep.cli.rights import (
+    LEASE_RIGHTS,
+    LEASE_RIGHTS_OF_CLEANUP,
+    LEASES,
+    REQUEST_RIGHTS,
+    RIGHTS,
+    RIGHTS_OF_CLEANUP,
+    Right,
+)
+from lockstep.contracts.hold import GROUP
+from lockstep.runtime.load import load
 from tests.deploy.cases import GOOD
 from tests.deploy.chart import (
     Object,
@@ -115,7 +126,7 @@ def test_no_password_is_anywhere_but_in_a_secret(case: str) -> None:
         assert not [each for each in others if password in text_of(each)]
         assert len([each for each in secrets if password in text_of(each)]) == 1
     assert not [each for each in others if "$2a$" in text_of(each)]
-    assert bool(clear) == (case not in {"nats-from-git", "nats-elsewhere", "nats-with-credentials"})
+    assert bool(clear) == (case not in {"nats-from-git", "nats-elsewhere", "nats-with-credentials", "cleaned-up-after"})
 
 
 def test_a_service_mounts_its_own_secrets_only() -> None:
@@ -153,6 +164,26 @@ def test_a_service_may_touch_no_lease_but_its_own() -> None:
         name = component(deployment)
         rules = named("forward", "Role", f"lockstep-{name}-lease")["rules"]
         assert [rule.get("resourceNames") for rule in rules if rule["verbs"] != ["create"]] == [[f"lockstep-{name}"]]
+
+
+def test_the_clean_up_runs_when_all_is_gone_with_what_it_needs_and_no_more(tmp_path: Path) -> None:
+    """While the services run they would write again what is taken away; so its account goes and comes with it."""
+    case = "cleaned-up-after"
+    hooks = [each for each in objects(case) if "helm.sh/hook" in each["metadata"].get("annotations", {})]
+    [job] = of_kind(case, "Job")
+    [container] = pod_of(job)["containers"]
+    (tmp_path / "settings.yaml").write_text(named(case, "ConfigMap", "lockstep-cleanup")["data"]["settings.yaml"])
+    expected = [(space, right) for right in RIGHTS_OF_CLEANUP if right.namespaced for space in ("slurm", "research")]
+    expected += [("", right) for right in RIGHTS_OF_CLEANUP if not right.namespaced]
+    expected += [(space, Right(verb, "holds", GROUP)) for verb in ("list", "delete") for space in ("slurm", "research")]
+    expected += [("lockstep-system", right) for right in LEASE_RIGHTS_OF_CLEANUP]
+
+    assert {each["metadata"]["annotations"]["helm.sh/hook"] for each in hooks} == {"post-delete"}
+    assert {each["kind"] for each in hooks} >= {"Job", "ServiceAccount", "ConfigMap", "Role", "ClusterRoleBinding"}
+    assert container["command"] == ["lockstep", "uninstall-cleanup", "--yes", "--undrain", "--holds"]
+    assert Counter(_may(case, "lockstep-cleanup")) == Counter(expected)
+    assert {ref["name"] for ref in secrets_of(pod_of(job))} == {"main-auth-jwt", "research-auth-jwt"}
+    assert load(tmp_path / "settings.yaml", {each["name"]: each["value"] for each in container["env"]}).clusters
 
 
 def test_crds_and_policies_are_upgraded_and_stay() -> None:
