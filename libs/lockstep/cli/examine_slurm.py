@@ -11,7 +11,8 @@ from lockstep.cli.connect import Reach
 from lockstep.runtime.settings import ClusterSettings
 from lockstep.slurm import wire
 from lockstep.slurm.answers import check
-from lockstep.slurm.errors import SlurmError
+from lockstep.slurm.errors import Denied, SlurmError
+from lockstep.slurm.port import SlurmApi
 from lockstep.slurm.tokens import FileTokens, KeyTokens, Tokens
 from lockstep.slurm.transport import Transport
 
@@ -26,6 +27,7 @@ async def cluster(reach: Reach, wanted: ClusterSettings) -> list[Check]:
     ping = await slurm.ping()
     found.append(checks.slurm_version(area, ping.version, ping.parser))
     if ping.controllers_up == 0:
+        await _denied(slurm)
         found.append(fail(area, "slurmrestd answers, but no slurmctld does", "start slurmctld"))
         return found
     nodes = await slurm.nodes()
@@ -36,6 +38,20 @@ async def cluster(reach: Reach, wanted: ClusterSettings) -> list[Check]:
         found.append(warn(area, "it has no nodes", "is it the right cluster, and have the slurmds registered?"))
     found.append(await _clock(area, wanted, ping.parser))
     return found
+
+
+async def _denied(slurm: SlurmApi) -> None:
+    """To a ping, a wrong key looks like a slurmctld that is away; to a question it does not.
+
+    Raises:
+        Denied: it is the key or token.
+    """
+    try:
+        await slurm.nodes()
+    except Denied:
+        raise
+    except SlurmError:
+        return
 
 
 class _Statistics(msgspec.Struct, frozen=True):

@@ -31,6 +31,7 @@ RIGHTS: dict[str, list[Right]] = {
         *(Right(verb, "pods") for verb in ("list", "watch")),
         *(Right(verb, "holds", GROUP) for verb in ("list", "watch")),
     ],
+    "slurm_poller": [Right(verb, "events") for verb in ("get", "create", "patch")],
     "drain": [Right("patch", "holds", GROUP, "status")],
     "reconciler": [
         *(Right(verb, "pods") for verb in ("get", "patch")),

@@ -238,9 +238,9 @@ class SlurmRest:
             try:
                 answer = await self._transport.send(method, version, route, who, name=name, query=query, body=body)
                 return answers.check(answer, kind)
-            except Denied:
+            except Denied as error:
                 if attempt or who == self._transport.who():
-                    raise
+                    raise self._denied(error) from error
             except Unreachable as error:
                 if not error.status:
                     self._versions.doubt(version)
@@ -256,7 +256,13 @@ class SlurmRest:
             answers.check(answer, wire.Pings)
         except Unsupported:
             return False
+        except Denied as error:
+            raise self._denied(error) from error
         return True
+
+    def _denied(self, error: Denied) -> Denied:
+        """The same, saying what must be mended."""
+        return Denied(f"{error}; see that {self._transport.whence} is right", after_s=error.after_s)
 
 
 class _Jobs(Mapping[int, SlurmJob]):

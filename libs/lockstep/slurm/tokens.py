@@ -14,9 +14,14 @@ from lockstep.slurm.errors import Denied
 USER_HEADER = "X-SLURM-USER-NAME"
 TOKEN_HEADER = "X-SLURM-USER-TOKEN"  # noqa: S105 - the header's name
 
+_HINT = "put the key or token there; it is read at each try"
+
 
 class Tokens(Protocol):
     """A source of tokens."""
+
+    where: str
+    """What it is made from, and where that lies, for who must mend it."""
 
     def headers(self) -> dict[str, str]:
         """The headers that say who asks.
@@ -33,6 +38,7 @@ class KeyTokens:
     def __init__(self, key_file: Path | str, user: str = "slurm", lifetime_s: int = 300) -> None:
         """`lifetime_s` need only outlast one request and the difference of two clocks."""
         self._key_file = Path(key_file)
+        self.where = f"the key in {key_file}"
         self._user = user
         self._lifetime_s = lifetime_s
 
@@ -50,13 +56,14 @@ class FileTokens:
     def __init__(self, path: Path | str, user: str = "") -> None:
         """`user` only where the token serves several (Slurm's own service tokens)."""
         self._path = Path(path)
+        self.where = f"the token in {path}"
         self._user = user
 
     def headers(self) -> dict[str, str]:
         """The token that is in the file now."""
         token = _read(self._path).decode("ascii", "replace").strip().removeprefix("SLURM_JWT=")
         if not token or not token.isascii() or not token.isprintable() or " " in token:
-            raise Denied(f"token file {self._path} holds no token")
+            raise Denied(f"{self._path} holds no token; {_HINT}")
         return {TOKEN_HEADER: token} | ({USER_HEADER: self._user} if self._user else {})
 
 
@@ -75,7 +82,7 @@ def _read(path: Path) -> bytes:
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise Denied(f"cannot read {path}: {error.strerror}") from error
+        raise Denied(f"cannot read {path}: {error.strerror}; {_HINT}") from error
     if not content.strip():
-        raise Denied(f"{path} is empty")
+        raise Denied(f"{path} is empty; {_HINT}")
     return content

@@ -56,6 +56,11 @@ class Transport:
         self._calling = calling
         self._session: aiohttp.ClientSession | None = None
 
+    @property
+    def whence(self) -> str:
+        """Where it lies by what we say who we are."""
+        return self._tokens.where
+
     def who(self) -> dict[str, str]:
         """The headers that say who asks, as of now.
 

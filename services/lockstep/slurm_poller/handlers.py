@@ -58,6 +58,10 @@ F = TypeVar("F", bound=SlurmNode | SlurmJob | SlurmReservation)
 log = structlog.get_logger()
 
 
+async def _nobody(_: SourceLost) -> None:
+    """Tells nobody."""
+
+
 class ClusterPoller:
     """The facts of one Slurm cluster. An error leaves them as they are and withholds the heartbeat."""
 
@@ -74,6 +78,7 @@ class ClusterPoller:
         step_of: Callable[[SlurmNode | None, SlurmNode], Step] = lambda _before, _after: Step(NAME),
         ref_of: RefOf | None = None,
         echo_of: EchoOf = lambda _before, _after: "",
+        tell: Callable[[SourceLost], Awaitable[None]] = _nobody,
     ) -> None:
         """`known` is what the stream says of this source: only differences are told. `jobs`: see the settings.
 
@@ -86,6 +91,7 @@ class ClusterPoller:
         self._out = out
         self._poll = poll
         self._step_of = step_of
+        self._tell = tell
         self._log = log.bind(cluster=cluster)
         self._watchman = Watchman(policy.allowed_flags, ref_of, echo_of)
         self._nodes = _known(SlurmNode, known, cluster)
@@ -310,6 +316,7 @@ class ClusterPoller:
     async def _tell_source(self, told: Told) -> None:
         if isinstance(told.event, SourceLost):
             self._log.warning("Slurm cannot be read", source=told.event.source, error=told.event.error)
+            await self._tell(told.event)
         if told.event is not None:
             self._events.append(told.event)
         if told.health is not None:

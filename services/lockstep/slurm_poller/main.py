@@ -1,11 +1,16 @@
 """The Slurm poller: one task for each cluster."""
 
 import asyncio
+from contextlib import suppress
+from functools import partial
 
 from lockstep.contracts.common import WorkerRef
+from lockstep.contracts.events import SourceLost
 from lockstep.contracts.facts import SlurmNode, worker_key
 from lockstep.fleet.facts import family_of
 from lockstep.fleet.pairing import pair
+from lockstep.kube.errors import KubeError
+from lockstep.kube.port import Regarding
 from lockstep.runtime import service
 from lockstep.runtime.ports import Ports
 from lockstep.runtime.service import Service
@@ -13,6 +18,8 @@ from lockstep.runtime.site import site_of
 from lockstep.slurm_poller.causes import Echoes
 from lockstep.slurm_poller.handlers import ClusterPoller
 from lockstep.slurm_poller.traces import Traces
+
+TELL_WITHIN_S = 2.0
 
 
 async def run(ports: Ports) -> None:
@@ -36,8 +43,19 @@ async def run(ports: Ports) -> None:
                 step_of=Traces(table).step,
                 ref_of=ref_of,
                 echo_of=Echoes(table, ports.mirror.cause_of).of,
+                tell=partial(_tell, ports),
             )
             tasks.create_task(_poll(poller, f"{ports.name}/{cluster}", ports))
+
+
+async def _tell(ports: Ports, lost: SourceLost) -> None:
+    """What an administrator who has only kubectl sees, in the cluster's namespace; nothing waits for it for long."""
+    namespace = ports.settings.cluster(lost.of).namespace
+    regarding = Regarding(kind="Namespace", name=namespace, namespace=namespace)
+    message = f"Slurm cluster {lost.of}, {lost.source}: {lost.error}"
+    with suppress(KubeError, TimeoutError):
+        async with asyncio.timeout(TELL_WITHIN_S):
+            await ports.kube.emit_event(regarding, reason="SlurmLost", message=message, kind="Warning")
 
 
 async def _poll(poller: ClusterPoller, task: str, ports: Ports) -> None:

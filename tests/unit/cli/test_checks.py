@@ -205,5 +205,5 @@ def test_settings_without_a_lease_are_a_warning(tmp_path: Path) -> None:
 
 
 def test_every_service_has_rights_or_needs_none() -> None:
-    """The table of rights speaks of services that exist; slurm_poller reads Slurm only."""
-    assert RIGHTS.keys() == set(SERVICES) - {"slurm_poller"}
+    """The table of rights speaks of services that exist."""
+    assert RIGHTS.keys() == set(SERVICES)
