@@ -123,7 +123,7 @@ _TOLD_BY_ALL = [
 ]
 """Of the streams themselves; whoever is first says it."""
 _ASK = f"{ROOT}.request.*.v1.{USER}.>"
-"""Requests under one's own name. Who may override, tells of what was ended by hand as well; nothing is decided on that."""
+"""Requests under one's own name. Who may override tells of what was ended by hand as well; nothing is decided on it."""
 _READS = [f"{ROOT}.event.>", f"{ROOT}.fact.>", INBOX]
 _READER = [
     *_ways_of_strangers(EVENTS, FACTS),
