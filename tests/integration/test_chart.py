@@ -63,7 +63,8 @@ def test_an_upgrade_keeps_passwords_and_upgrades_the_hold_resource_which_outlive
 ) -> None:
     """Helm upgrades nothing that lies in `crds/`; and what it can look up, it does not make anew. Holds stay, too."""
     helm = Helm(plane)
-    helm.install(ONE, wait=False)
+    told = helm.install(ONE, wait=False)
+    assert f"kubectl -n {NAMESPACE} exec deploy/lockstep-reconciler -- lockstep doctor" in told
     before = _passwords(plane)
     older = [{"op": "remove", "path": "/spec/versions/0/additionalPrinterColumns/0"}]
     plane.kube.request("PATCH", CRD, older, kind="application/json-patch+json")
