@@ -6,7 +6,13 @@ Values = dict[str, Any]
 
 MAIN: Values = {"name": "main", "namespace": "slurm", "url": "http://10.0.0.9:6820"}
 _KEY = {"name": "slurm-auth-jwt", "key": "jwt.key"}
-_ASKING = {"allow": [{"user": "ops", "verbs": ["hold", "release"], "clusters": ["*"], "override": True}]}
+_ASKING = {
+    "allow": [
+        {"user": "ops", "verbs": ["release"], "clusters": ["*"], "override": True},
+        {"user": "ops", "verbs": ["hold"], "clusters": ["*"]},
+        {"user": "ci", "verbs": ["hold", "release"], "clusters": ["main"]},
+    ]
+}
 _PAGER = {
     "name": "pager",
     "url": "https://example.com/hook",

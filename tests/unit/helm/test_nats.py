@@ -34,7 +34,7 @@ def test_the_server_takes_its_configuration(case: str, tmp_path: Path) -> None:
 
 
 def test_each_service_and_each_person_has_a_user_with_rights_of_its_own() -> None:
-    """A requester may ask under her own name only; no password stands in the configuration."""
+    """A requester may ask under her own name only, and tell of an override where she may; no password stands there."""
     config = named("requests-and-people", "ConfigMap", "lockstep-nats")["data"]["nats-server.conf"]
     users = re.findall(r'user: "([a-z-]+)", password: \$([a-z_]+)', config)
     secrets = {
@@ -52,7 +52,12 @@ def test_each_service_and_each_person_has_a_user_with_rights_of_its_own() -> Non
         "admin",
     }
     assert all(variable == f"{user.replace('-', '_')}_password" for user, variable in users)
-    assert re.search(r'"lockstep\.request\.\S+\.ops\.>"', config)
+    assert {user: user in _told(config, "hold.overridden") for user in ("ops", "ci", "guest")} == {
+        "ops": True,
+        "ci": False,
+        "guest": False,
+    }
+    assert [user for user, _ in users if f"lockstep.request.*.v1.{user}.>" in config] == ["ci", "ops"]
     assert "{user}" not in config
 
 
@@ -105,6 +110,12 @@ def test_without_a_cluster_to_look_at_a_secret_of_the_sites_keeps_everything_the
     """What a tool renders from git is the same each time; else all passwords would change with each."""
     assert Helm().template(GOOD["nats-from-git"]) == Helm().template(GOOD["nats-from-git"])
     assert Helm().template(GOOD["one-name"]) != Helm().template(GOOD["one-name"])
+
+
+def _told(config: str, event: str) -> list[str]:
+    """The users that may publish that event."""
+    blocks = re.findall(r'user: "([a-z-]+)".*?publish: (\[.*?\])', config, re.DOTALL)
+    return [user for user, subjects in blocks if event in subjects]
 
 
 def _passwords(case: str) -> str:
