@@ -6,6 +6,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+import yaml
 
 from lockstep.cli.rights import (
     LEASE_RIGHTS,
@@ -33,6 +34,7 @@ from tests.deploy.chart import (
     text_of,
     workloads,
 )
+from tests.lab.helm import Helm
 
 pytestmark = pytest.mark.timeout(600)
 SECRET = re.compile(r"\$2a\$|[A-Za-z0-9]{32}$")
@@ -209,6 +211,18 @@ def test_names_are_unique_and_short_enough(case: str) -> None:
 
     assert [name for name, times in Counter(names).items() if times > 1] == []
     assert max(len(name) for kind, _, name in names if "Role" not in kind) <= 63
+
+
+@pytest.mark.parametrize(("release", "namespace"), [("lockstep", "slurm"), ("a" * 53, "lockstep-system")])
+def test_beside_slurm_and_under_a_long_name_nothing_collides(release: str, namespace: str) -> None:
+    """Where the Leases are in the cluster's own namespace, and where names must be cut."""
+    text = Helm(release=release, namespace=namespace).template(GOOD["forward"])
+    found = [each["metadata"] | {"kind": each["kind"]} for each in yaml.safe_load_all(text) if each]
+    names = [(each["kind"], each.get("namespace", ""), each["name"]) for each in found]
+
+    assert len(set(names)) == len(names)
+    assert all(len(name) <= 63 for kind, _, name in names if "Role" not in kind)
+    assert all(len(value) <= 63 for each in found for value in each.get("labels", {}).values())
 
 
 def test_nothing_is_reached_but_what_is_needed() -> None:
