@@ -9,6 +9,7 @@
 import base64
 import json
 import os
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 KEY = "slurm-auth"
 PERSON = "ops"
 """The NATS user of whoever uses the command."""
+VOLUMES = ("nats-0", "nats-1", "nats-2")
+VOLUMES_ROOT = paths.STATE / "volumes"
 RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
 
 
@@ -59,7 +62,7 @@ class Installed(Command):
             {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "slurm"}},
             {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": RESTRICTED}},
             {"apiVersion": "v1", "kind": "Secret", "metadata": names, "data": {"jwt.key": key}},
-            *_volumes(3),
+            *_volumes(),
         ):
             kube.apply(manifest)
 
@@ -78,6 +81,8 @@ class Installed(Command):
         """As `uninstall`; and the namespace with all that is left in it."""
         self.uninstall()
         self._lab.kube.kubectl("delete", "namespace", NAMESPACE, "--ignore-not-found")
+        self._lab.kube.kubectl("delete", "persistentvolume", *VOLUMES, "--ignore-not-found")
+        shutil.rmtree(VOLUMES_ROOT, ignore_errors=True)
 
     def kill(self, service: str = "") -> None:
         """End the pods of all services, or of one, without warning; others come by themselves."""
@@ -146,18 +151,18 @@ class Installed(Command):
         return len(ready) == len(each) == 2 * len(SERVICES)
 
 
-def _volumes(count: int) -> Sequence[dict[str, Any]]:
+def _volumes() -> Sequence[dict[str, Any]]:
     """A volume for each NATS server that there may be, on this machine's disk: the lab has no provisioner."""
     spec = {"capacity": {"storage": "10Gi"}, "accessModes": ["ReadWriteOnce"]}
     found = []
-    for number in range(count):
-        folder = paths.STATE / "volumes" / f"nats-{number}"
+    for number, name in enumerate(VOLUMES):
+        folder = VOLUMES_ROOT / name
         folder.mkdir(parents=True, exist_ok=True)
         folder.chmod(0o777)
         claim = {"namespace": NAMESPACE, "name": f"data-lockstep-nats-{number}"}
         own = {"claimRef": claim, "hostPath": {"path": str(folder)}, "storageClassName": ""}
-        metadata = {"name": f"nats-{number}"}
-        found.append({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": metadata, "spec": {**spec, **own}})
+        manifest = {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name}}
+        found.append({**manifest, "spec": {**spec, **own}})
     return found
 
 
