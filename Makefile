@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := libs services tests examples
 
-.PHONY: help demo test check lint types imports unit lab down bench docs charts contracts fmt
+.PHONY: help demo test helm-test check lint types imports unit lab down bench docs charts contracts fmt
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  \033[1m%-9s\033[0m %s\n", $$1, $$2}'
 
@@ -20,6 +20,9 @@ check: lint types imports unit ## What is fast; before each commit
 lint: $(VENV)/.done ## ruff: rules and format
 	@$(BIN)/ruff check $(SOURCES)
 	@$(BIN)/ruff format --check --quiet $(SOURCES)
+
+helm-test: $(VENV)/.done ## Install the chart in the lab: the main job in pods, upgrade, failover, uninstall
+	@$(BIN)/python -m tests.all chart
 
 types: $(VENV)/.done ## mypy, strict
 	@$(BIN)/mypy

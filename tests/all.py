@@ -1,7 +1,7 @@
 """`make test`: everything, what can go side by side side by side, and one summary at the end.
 
 The first time the lab is built, which takes some minutes; nothing else runs then, so that no test is late for it. Most
-tests wait most of the time: they go side by side in four lanes, two of them with a lab each, and those go first. Each
+tests wait most of the time: they go side by side in lanes, three of them with a lab each, and those go first. Each
 part's output goes to `build/test/`, and is shown when the part fails.
 """
 
@@ -23,6 +23,16 @@ LAB_FIRST = [f"tests/e2e/test_{name}.py" for name in ("crashes", "faults", "rand
 FIRST = [f"tests/integration/test_{name}.py" for name in ("gaps", "slurmrestd", "bus", "endurance", "requests")]
 """Of either half of the tests; all others are the second half, which takes no longer."""
 ON_LAB = "tests/integration/test_lab.py"
+CHART = "tests/e2e/chart"
+MAIN_JOB = ("cordon", "holds", "foreign", "conditions", "progress", "protection", "cli", "random")
+ON_CHART = [
+    *(f"{CHART}/test_{name}.py" for name in ("upgrade", "failover")),
+    *(f"tests/e2e/test_{name}.py" for name in MAIN_JOB),
+    *(f"{CHART}/test_{name}.py" for name in ("three_servers", "uninstall")),
+]
+"""The tests that try the installed chart: its own, and those of the main job."""
+NOT_IN_PODS = "not in_the_instant and not without_nats"
+"""The hundred races are run on processes; and it is not the chart's NATS that the other one stops."""
 SUMMARY = re.compile(r"\d (passed|failed|errors?).* in [\d.]+s")
 """The line in which pytest says how many."""
 COUNTS = re.compile(r"(\d+) (passed|failed|errors?|skipped)\b")
@@ -76,20 +86,16 @@ def pytest(name: str, *arguments: str, nice: int = 0, lab: str = "") -> Part:
     return Part(name, [*apart, python, "-m", "pytest", "-q", "--durations=5", *arguments], nice)
 
 
-def main() -> int:
-    """Run all parts, in lanes side by side; the exit code says whether all went well."""
-    LOGS.mkdir(parents=True, exist_ok=True)
-    begun = time.monotonic()
-    build = Part("build the lab", [BIN / "python", "-m", "tests.lab", "build"])
-    if not build.run().ok:
-        return summary([build], time.monotonic() - begun)
-    second = [f"--ignore={name}" for name in (*LAB_FIRST, *FIRST, ON_LAB)]
-    lanes = [
+def lanes() -> list[list[Part]]:
+    """What goes side by side; within a lane one after the other."""
+    second = [f"--ignore={name}" for name in (*LAB_FIRST, *FIRST, ON_LAB, CHART)]
+    return [
         [pytest("lab tests 1", "--timeout=600", *LAB_FIRST, lab="one")],
         [
             pytest("tests of the lab", ON_LAB, lab="two"),
             pytest("lab tests 2", "--timeout=600", "tests/e2e", *second, lab="two"),
         ],
+        [pytest("chart tests", "--timeout=600", "--installed", "-k", NOT_IN_PODS, *ON_CHART, lab="three")],
         [pytest("integration tests 1", *FIRST, nice=BESIDE)],
         [
             Part("lint", ["make", "--no-print-directory", "lint"], BESIDE),
@@ -99,10 +105,20 @@ def main() -> int:
             pytest("integration tests 2", "tests/integration", *second, nice=BESIDE),
         ],
     ]
-    with ThreadPoolExecutor(len(lanes)) as pool:
-        for lane in lanes:
+
+
+def main(only: str = "") -> int:
+    """Run all parts, or those whose names begin with `only`; the exit code says whether all went well."""
+    LOGS.mkdir(parents=True, exist_ok=True)
+    begun = time.monotonic()
+    build = Part("build the lab", [BIN / "python", "-m", "tests.lab", "build"])
+    if not build.run().ok:
+        return summary([build], time.monotonic() - begun)
+    wanted = [[part for part in lane if part.name.startswith(only)] for lane in lanes()]
+    with ThreadPoolExecutor(len(wanted)) as pool:
+        for lane in wanted:
             pool.submit(lambda parts: [part.run() for part in parts], lane)
-    return summary([build, *(part for lane in lanes for part in lane)], time.monotonic() - begun)
+    return summary([build, *(part for lane in wanted for part in lane)], time.monotonic() - begun)
 
 
 def summary(parts: Sequence[Part], took_s: float) -> int:
@@ -121,4 +137,4 @@ def summary(parts: Sequence[Part], took_s: float) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(*sys.argv[1:]))
