@@ -10,7 +10,7 @@ from tests.e2e.site import WORKERS, Site, always, eventually
 from tests.lab.lockstep import Lockstep
 
 OURS = "lockstep: "
-REST_S = 3.0
+REST_S = 2.0
 
 
 @pytest.fixture(name="operator")
@@ -54,7 +54,7 @@ def rest(site: Site, operator: Operator, timeout_s: float = 30) -> None:
 
 def test_a_cordon_is_drained_by_one_of_them_and_lifted_by_the_same(site: Site, operator: Operator) -> None:
     """Whoever is first; the other leaves it alone. After the uncordon it is back, in few writes."""
-    for _ in range(3):
+    for _ in range(2):
         drains = operator.writes["drain"]
         host = site.cordon("gpu-1")
         eventually("DRAIN", lambda: site.slurm("gpu-1").drained)
