@@ -13,8 +13,9 @@ from collections.abc import Callable
 
 from . import needs, paths
 from .build import KUBERNETES
+from .installed import Installed
 from .lab import Lab, LabError
-from .lockstep import BIN, Lockstep
+from .lockstep import BIN, Command, Lockstep
 from .progress import wait_for
 
 BOLD, DIM, GREEN, RED, END = (
@@ -29,7 +30,7 @@ class TourError(AssertionError):
 class Tour:
     """Says what it does, does it, and checks what both systems say of it."""
 
-    def __init__(self, lab: Lab, lockstep: Lockstep) -> None:
+    def __init__(self, lab: Lab, lockstep: Command) -> None:
         self._lab = lab
         self._lockstep = lockstep
         self._number = 0
@@ -82,13 +83,16 @@ class Tour:
         return ""
 
 
-def tour(lab: Lab, lockstep: Lockstep) -> None:
+def tour(lab: Lab, lockstep: Command) -> None:
     """All steps."""
     t = Tour(lab, lockstep)
     if not lab.nodes:
         hollow_tour(t)
         return
     host = lab.workers.node_of("gpu-1")
+
+    t.title("Lockstep, installed by helm: two pods of each service, of which one acts")
+    t.do("kubectl get pods -n lockstep-system")
 
     t.title("Two schedulers, one fleet: the same three workers in Kubernetes and in Slurm")
     t.do("kubectl get pods -n slurm -o wide")
@@ -169,7 +173,23 @@ def hollow_tour(t: Tour) -> None:
     t.check("no DRAIN", lambda: not t.reason("gpu-1"))
 
 
-def _read(lockstep: Lockstep) -> bool:
+def installed(lab: Lab) -> Command:
+    """Lockstep as a site has it: the chart, in pods."""
+    site = Installed(lab)
+    site.install()
+    return site
+
+
+def beside_hollow_nodes(lab: Lab) -> Command:
+    """Lockstep in one process, where no pod can run."""
+    lab.slurm.add_slurmds(["gpu-1", "gpu-2", "gpu-3"])
+    lockstep = Lockstep(lab, embedded_nats=True)
+    lockstep.install()
+    lockstep.up()
+    return lockstep
+
+
+def _read(lockstep: Command) -> bool:
     workers = json.loads(lockstep.cli("get", "workers", "-o", "json"))["items"]
     return bool(workers) and not any(worker["stale"] for worker in workers)
 
@@ -194,11 +214,7 @@ def main() -> int:
         return 1
     try:
         lab = Lab.up()
-        if not lab.nodes:
-            lab.slurm.add_slurmds(["gpu-1", "gpu-2", "gpu-3"])
-        lockstep = Lockstep(lab, embedded_nats=True)
-        lockstep.install()
-        lockstep.up()
+        lockstep = installed(lab) if lab.nodes else beside_hollow_nodes(lab)
         wait_for("both systems read", lambda: _read(lockstep), 30, 0.3)
         print(f"\nReady after {time.monotonic() - begun:.0f} s.")
         tour(lab, lockstep)
