@@ -101,6 +101,8 @@ HELM = Program(
 
 NEEDED = (KUBERNETES, CONTAINERD, COREDNS)
 """What every lab needs."""
+FOR_CHART = (*NEEDED, HELM)
+"""And what the installed chart needs."""
 ALL = (*NEEDED, JAEGER, NATSCLI, HELM)
 """And what only some tests ask for."""
 

@@ -12,9 +12,9 @@ import time
 from collections.abc import Callable
 
 from . import needs, paths
-from .build import KUBERNETES
+from .build import FOR_CHART, KUBERNETES
 from .installed import Installed
-from .lab import Lab, LabError
+from .lab import SLURM, Lab, LabError, build_everything
 from .lockstep import BIN, Command, Lockstep
 from .progress import wait_for
 
@@ -213,6 +213,8 @@ def main() -> int:
         print(needs.report())
         return 1
     try:
+        if needs.can_run_kubelets()[0]:
+            build_everything(SLURM, FOR_CHART)
         lab = Lab.up()
         lockstep = installed(lab) if lab.nodes else beside_hollow_nodes(lab)
         wait_for("both systems read", lambda: _read(lockstep), 30, 0.3)

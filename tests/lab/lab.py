@@ -46,6 +46,8 @@ from .workers import Workers
 
 Profile = Literal["kubelets", "hollow"]
 
+SLURM = "26.05"
+"""The version that a lab has when nobody asks for another."""
 _FILE = paths.STATE / "lab.json"
 
 
@@ -97,7 +99,7 @@ class Lab:
         cls,
         profile: Profile | None = None,
         nodes: int = 3,
-        slurm: str = "26.05",
+        slurm: str = SLURM,
         workers: int | None = None,
         *,
         wait: bool = True,
@@ -253,11 +255,13 @@ def prepare(shape: Shape) -> None:
 def build_everything(slurm: str, programs: Sequence[build.Program] = build.NEEDED) -> None:
     """Fill the cache: Debian packages on the machine, Go programs, Slurm's root file system, images."""
     if build.missing():
-        say("First run: Kubernetes, containerd and CoreDNS are built once, about 10 minutes on two cores; later 15 s.")
+        minutes = sum(program.minutes for program in build.missing(programs))
+        say(f"First run: Kubernetes and more is built once, about {minutes:.0f} minutes on two cores; later 15 s.")
     packages.install()
     if programs is build.ALL:
         packages.install(packages.FOR_TESTS)
-    together(partial(build.build_all, programs), partial(slurm_rootfs, slurm))
+    ours = [product.lockstep_image, product.nats_image] if build.HELM in programs else []
+    together(partial(build.build_all, programs), partial(slurm_rootfs, slurm), lambda: [image() for image in ours])
     images.pause()
     if programs is build.ALL:
         product.all_images()
@@ -266,7 +270,7 @@ def build_everything(slurm: str, programs: Sequence[build.Program] = build.NEEDE
 
 def clean(*, wait: bool = True) -> None:
     """``Lab.down`` for a lab of which nothing is known any more."""
-    Lab(_read() or Shape("hollow", 0, "26.05", "")).down(wait=wait)
+    Lab(_read() or Shape("hollow", 0, SLURM, "")).down(wait=wait)
 
 
 def _best_profile() -> Profile:
