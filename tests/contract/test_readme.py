@@ -5,6 +5,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 TEST = re.compile(r"`(test_[a-z0-9_]+)`")
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+BLOCK = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 MODULE = re.compile(r"`((?:[a-z_]+/)+[a-z_]+\.(?:py|yaml|md))`")
 
 
@@ -25,6 +28,27 @@ def test_every_file_that_the_documents_name_exists() -> None:
         named = set(MODULE.findall((ROOT / document).read_text()))
         missing = [name for name in named if not any((root / name).exists() for root in roots)]
         assert sorted(missing) == [], document
+
+
+def test_every_link_of_the_documents_leads_somewhere() -> None:
+    """To a file of the source, and to a heading in it where one is named."""
+    where = ("*.md", "docs/**/*.md", "tests/*.md", "tests/lab/*.md", "proto/*.md", "examples/*.md", "deploy/**/*.md")
+    documents = [path for pattern in where for path in ROOT.glob(pattern)]
+    assert len(documents) > 20
+    broken = []
+    for document in documents:
+        for link in LINK.findall(BLOCK.sub("", document.read_text("utf-8"))):
+            name, _, heading = link.partition("#")
+            target = document.parent / name if name else document
+            if "://" not in link and (not target.exists() or (heading and heading not in _headings(target))):
+                broken.append(f"{document.relative_to(ROOT)}: {link}")
+    assert broken == []
+
+
+def _headings(document: Path) -> set[str]:
+    """The names by which a page shows its headings' places."""
+    found = HEADING.findall(BLOCK.sub("", document.read_text("utf-8")))
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in found}
 
 
 def test_no_stray_package_hides_the_namespace() -> None:
