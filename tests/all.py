@@ -19,8 +19,9 @@ BIN = ROOT / ".venv" / "bin"
 LOGS = ROOT / "build" / "test"
 BESIDE = 5
 """How nice those are that run beside the lab's tests."""
-LAB_FIRST = [f"tests/e2e/test_{name}.py" for name in ("crashes", "faults", "random")]
-FIRST = [f"tests/integration/test_{name}.py" for name in ("gaps", "slurmrestd", "bus", "endurance", "requests")]
+LAB_FIRST = [f"tests/e2e/test_{name}.py" for name in ("crashes", "faults", "random", "beside")]
+WITH_NATS = ("bus", "gaps", "requests", "endurance", "nats_cluster", "nats_tls", "permissions", "secrets")
+FIRST = [f"tests/integration/test_{name}.py" for name in (*WITH_NATS, "slurmrestd")]
 """Of either half of the tests; all others are the second half, which takes no longer."""
 ON_LAB = "tests/integration/test_lab.py"
 CHART = "tests/e2e/chart"
@@ -83,7 +84,7 @@ def pytest(name: str, *arguments: str, nice: int = 0, lab: str = "") -> Part:
     """A part that is a test run, if it starts a lab, with one of that name beside others."""
     python = BIN / "python"
     apart = [python, "-m", "tests.lab", "apart", lab] if lab else []
-    return Part(name, [*apart, python, "-m", "pytest", "-q", "--durations=5", *arguments], nice)
+    return Part(name, [*apart, python, "-m", "pytest", "-q", "--durations=25", *arguments], nice)
 
 
 def lanes() -> list[list[Part]]:

@@ -13,11 +13,12 @@ import pytest
 
 from tests.e2e.guard import Guard, in_step
 from tests.e2e.site import Site, eventually
+from tests.lab import product
 from tests.lab.installed import Installed
 from tests.lab.lab import Lab
 
 RELEASED = next(Path(__file__).parent.glob("lockstep-*.tgz"))
-"""The chart as it was last released."""
+"""The chart as it was last released; here it runs the image of today, for there is no other."""
 NODES = 20
 EVERY_S = 0.01
 """Between two changes of a Kubernetes node: a hundred facts a second."""
@@ -64,7 +65,7 @@ class Changes:
 def _released(lab: Lab) -> Iterator[Site]:
     """A site that runs the last released chart, and goes on with this one when the test is over."""
     before = Installed(lab, chart=RELEASED)
-    before.install()
+    before.install({"image": {"tag": product.version()}})
     site = Site(lab, before)
     site.settle()
     yield site
