@@ -183,6 +183,8 @@ def test_the_clean_up_runs_when_all_is_gone_with_what_it_needs_and_no_more(tmp_p
     assert {each["metadata"]["annotations"]["helm.sh/hook"] for each in hooks} == {"post-delete"}
     assert {each["kind"] for each in hooks} >= {"Job", "ServiceAccount", "ConfigMap", "Role", "ClusterRoleBinding"}
     assert container["command"] == ["lockstep", "uninstall-cleanup", "--yes", "--undrain", "--holds"]
+    tolerations = named(case, "Job", "lockstep-cleanup")["spec"]["template"]["spec"]["tolerations"]
+    assert "node.kubernetes.io/unschedulable" in {each["key"] for each in tolerations}, "all nodes may be cordoned"
     assert Counter(_may(case, "lockstep-cleanup")) == Counter(expected)
     assert {ref["name"] for ref in secrets_of(pod_of(job))} == {"main-auth-jwt", "research-auth-jwt"}
     assert load(tmp_path / "settings.yaml", {each["name"]: each["value"] for each in container["env"]}).clusters
