@@ -19,6 +19,8 @@ from tests.lab.lab import Lab
 
 RELEASED = next(Path(__file__).parent.glob("lockstep-*.tgz"))
 """The chart as it was last released; here it runs the image of today, for there is no other."""
+TAKEOVERS = 2
+"""While nodes change: in the upgrade and in the rollback."""
 NODES = 20
 EVERY_S = 0.01
 """Between two changes of a Kubernetes node: a hundred facts a second."""
@@ -88,8 +90,8 @@ def test_an_upgrade_and_a_rollback_lose_nothing_and_let_nobody_go(lab: Lab, rele
             assert released.job_state(job) == "RUNNING"
             now.helm.rollback()
             now.up()
-            now.install()
-            now.up()
+        now.install()
+        now.up()
         assert released.job_state(job) == "RUNNING"
         released.cancel(job)
         eventually("let go", lambda: not in_step(released)["gpu-1"].protected)
@@ -103,7 +105,10 @@ def test_an_upgrade_and_a_rollback_lose_nothing_and_let_nobody_go(lab: Lab, rele
 
 
 def _all_were_told(site: Site, changes: Changes, since: str) -> None:
-    """Each node was told to be cordoned and uncordoned in turn, up to how it is now; and nothing of it was lost."""
+    """Each node was told to be cordoned and uncordoned in turn, up to how it is now; and nothing of it was lost.
+
+    Who takes over tells again what its predecessor told and had not written down as known: once a node and takeover.
+    """
 
     def told() -> dict[str, list[str]]:
         found: dict[str, list[str]] = {name: [] for name in changes.cordoned}
@@ -120,7 +125,7 @@ def _all_were_told(site: Site, changes: Changes, since: str) -> None:
     last = eventually("the last of each node is told", lambda: (found := told()) and is_now(found) and found, 30, 1)
     for name, kinds in last.items():
         twice = [pair for pair in pairwise(kinds) if pair[0] == pair[1]]
-        assert not twice, f"{name}: {Counter(kinds)}, told twice in a row: {len(twice)}"
+        assert len(twice) <= TAKEOVERS, f"{name}: {Counter(kinds)}, told twice in a row: {len(twice)}"
     assert not site.events(since=since, kind="fleet.gap-found")
 
 
