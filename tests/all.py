@@ -1,7 +1,7 @@
 """`make test`: everything, what can go side by side side by side, and one summary at the end.
 
 The first time the lab is built, which takes some minutes; nothing else runs then, so that no test is late for it. Most
-tests wait most of the time: they go side by side in lanes, three of them with a lab each, and those go first. Each
+tests wait most of the time: they go side by side in lanes, some of them with a lab, and those go first. Each
 part's output goes to `build/test/`, and is shown when the part fails.
 """
 
@@ -96,8 +96,10 @@ def lanes() -> list[list[Part]]:
             pytest("tests of the lab", ON_LAB, lab="two"),
             pytest("lab tests 2", "--timeout=600", "tests/e2e", *second, lab="two"),
         ],
-        [pytest("chart tests", "--timeout=600", "--installed", "-k", NOT_IN_PODS, *ON_CHART, lab="three")],
-        [pytest("integration tests 1", *FIRST, nice=BESIDE)],
+        [
+            pytest("integration tests 1", *FIRST, nice=BESIDE),
+            pytest("chart tests", "--timeout=600", "--installed", "-k", NOT_IN_PODS, *ON_CHART, lab="three"),
+        ],
         [
             Part("lint", ["make", "--no-print-directory", "lint"], BESIDE),
             Part("types", ["make", "--no-print-directory", "types"], BESIDE),
