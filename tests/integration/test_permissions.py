@@ -11,8 +11,10 @@ import nats
 import pytest
 
 from lockstep.bus.ask import ask
-from lockstep.bus.connection import Connection, connect
+from lockstep.bus.connection import Connection, NotAllowed, connect
 from lockstep.bus.dead import DeadLetters
+from lockstep.bus.events import subscribe_events
+from lockstep.bus.streams import ensure
 from lockstep.contracts.events import DrainSet, GapFound, RequestRefused
 from lockstep.contracts.hold import HoldSpec, WorkerSelector
 from lockstep.contracts.permissions import STREAM_MAKER, WRITES, permissions
@@ -193,3 +195,16 @@ async def test_a_service_may_say_its_own(tmp_path: Path) -> None:
         for service in WRITES:
             own = [an_example(s) for s in permissions()[service].publish if s.startswith("lockstep.")]
             assert await refused(server, service, own, ["_INBOX.x"]) == set(), service
+
+
+@pytest.mark.parametrize("insists", [True, False])
+async def test_who_may_not_read_waits_as_a_service_and_is_told_so_as_a_person(tmp_path: Path, insists: bool) -> None:
+    """A service must not end because a permission is missing for a while; a command must not stand there for ever."""
+    async with nats_with_users(tmp_path / "nats") as server:
+        async with a_user(server, STREAM_MAKER) as maker:
+            await ensure(maker)
+        async with a_user(server, "reconciler") as stranger:
+            stranger.insists = insists
+            waits = anext(subscribe_events(stranger))
+            with pytest.raises(TimeoutError if insists else NotAllowed, match=None if insists else "may not ask"):
+                await asyncio.wait_for(waits, 7)

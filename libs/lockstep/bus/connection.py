@@ -1,6 +1,7 @@
 """The connection to NATS: never given up, watched, and its silence noticed."""
 
 import asyncio
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, NoReturn
@@ -20,6 +21,7 @@ NO_MESSAGE = 10037
 WRONG_LAST_SEQUENCE = 10071
 PING_EVERY_S = 2.0
 PING_PATIENCE_S = 4.0
+_FORBIDDEN = re.compile(r'permissions violation for publish to "([^"]+)"')
 
 
 class ApiError(Retry):
@@ -31,6 +33,10 @@ class ApiError(Retry):
         self.err_code = err_code
 
 
+class NotAllowed(Retry):
+    """The server does not let this user ask that. It may tomorrow: permissions are reloaded without a restart."""
+
+
 class Connection:
     """One connection. `run` must be running: it finds a server that no longer answers, and a client that is closed."""
 
@@ -39,6 +45,10 @@ class Connection:
         self.up = asyncio.Event()
         self.listeners: list[Callable[[], None]] = []
         """Called after each reconnect: what was subscribed may have missed something."""
+        self.insists = True
+        """Readers wait until they may. False: that they may not is an error, as for a person who waits."""
+        self._forbidden: set[str] = set()
+        """Subjects, in small letters, that the server has refused to take anything for."""
         self._on_lost = on_lost
         self._on_back = on_back
         self._lost_at: float | None = None
@@ -68,16 +78,21 @@ class Connection:
 
         Raises:
             ApiError: JetStream refused.
+            NotAllowed: the server did, before JetStream was asked.
             Retry: no answer.
         """
+        subject = f"{API}.{verb}"
+        self._forbidden.discard(subject.lower())
         payload = msgspec.json.encode(body) if body is not None else b""
         try:
             async with asyncio.timeout(timeout_s):
                 with not_swallowed():
-                    answer = await self.client.request(f"{API}.{verb}", payload, timeout=timeout_s + 1)
+                    answer = await self.client.request(subject, payload, timeout=timeout_s + 1)
         except nats.errors.NoRespondersError as e:
             raise Retry("NATS answers, but JetStream does not") from e
         except (TimeoutError, nats.errors.Error, OSError) as e:
+            if subject.lower() in self._forbidden:
+                raise NotAllowed(f"this user of NATS may not ask {subject}") from e
             raise Retry(f"JetStream gives no answer: {_text(e)}") from e
         content: dict[str, Any] = msgspec.json.decode(answer.data)
         if error := content.get("error"):
@@ -95,6 +110,10 @@ class Connection:
                 await self.up.wait()
         except TimeoutError as e:
             raise Retry(f"NATS is away for {self.away_s():.0f} s") from e
+
+    def complained(self, error: str) -> None:
+        """The server tells, some time after a message was sent, that it did not take it."""
+        self._forbidden |= set(_FORBIDDEN.findall(error.lower()))
 
     def away_s(self) -> float:
         """Seconds since the connection was lost; 0 while connected."""
@@ -171,7 +190,9 @@ async def connect(
     connection = Connection(client, on_lost, on_back)
 
     async def tell(error: Exception) -> None:
-        if not client.is_connected:
+        if client.is_connected:
+            connection.complained(str(error))
+        else:
             connection.abort()
             on_error(_text(error))
             await connection.lost(_text(error))

@@ -19,7 +19,7 @@ from nats.aio.msg import Msg
 from lockstep.base.backoff import backoff
 from lockstep.base.clock import from_epoch
 from lockstep.base.errors import Retry
-from lockstep.bus.connection import API, Connection
+from lockstep.bus.connection import API, Connection, NotAllowed
 from lockstep.bus.streams import StreamState, is_loss, stream_state
 from lockstep.contracts.subjects import EVENTS
 
@@ -120,7 +120,11 @@ class OrderedReader:
             self._inbox.break_off()
 
     async def items(self) -> AsyncIterator[Received | CaughtUp | Reset | Missed]:
-        """Messages in order, `CaughtUp` once after the start and after each `Reset`. Close it to end the consumer."""
+        """Messages in order, `CaughtUp` once after the start and after each `Reset`. Close it to end the consumer.
+
+        Raises:
+            NotAllowed: we may not read, and the connection does not insist.
+        """
         attempt = 0
         while True:
             try:
@@ -133,6 +137,8 @@ class OrderedReader:
                             self.last = message.sequence
                         yield message
             except (Retry, nats.errors.Error, OSError) as e:
+                if isinstance(e, NotAllowed) and not self._connection.insists:
+                    raise
                 log.debug("Consumer is made anew", stream=self._stream, error=str(e))
             self.restarts += 1
             await asyncio.sleep(backoff(attempt, first_s=0.1, limit_s=2.0))

@@ -105,6 +105,7 @@ class Reach:
                 async with asyncio.timeout(PATIENCE_S):
                     opening = open_bus(self.settings, "cli", address=address)
                     self._bus = await self._stack.enter_async_context(opening)
+                    self._bus.insists = False
             except (TimeoutError, OSError) as e:
                 raise Retry(f"NATS at {address.url} does not answer") from e
         return self._bus
