@@ -14,8 +14,10 @@ from tests.deploy import chart
 from tests.deploy.cases import GOOD
 from tests.integration.control_plane import ControlPlane, control_plane
 from tests.lab.helm import NAMESPACE, Helm, HelmError
+from tests.lab.kube import KubeError
 from tests.lab.lockstep import BIN, install
 from tests.lab.processes import CLEAN_ENV
+from tests.lab.progress import wait_for
 
 pytestmark = pytest.mark.timeout(300)
 OTHERS = {"ServiceMonitor": "servicemonitors", "PrometheusRule": "prometheusrules"}
@@ -155,6 +157,18 @@ def _passwords(plane: ControlPlane) -> dict[str, str]:
 
 
 def _hold(plane: ControlPlane, name: str) -> None:
+    """A Hold; an API server serves a kind again some time after its definition was changed."""
     spec = {"workers": {"names": ["gpu-1"]}, "reason": "DIMM B2 swap"}
     metadata = {"name": name, "namespace": "slurm"}
-    plane.kube.apply({"apiVersion": "lockstep.sh/v1alpha1", "kind": "Hold", "metadata": metadata, "spec": spec})
+    hold = {"apiVersion": "lockstep.sh/v1alpha1", "kind": "Hold", "metadata": metadata, "spec": spec}
+
+    def created() -> bool:
+        try:
+            plane.kube.apply(hold)
+        except KubeError as error:
+            if "not found" not in str(error):
+                raise
+            return False
+        return True
+
+    wait_for("Holds can be created", created, 60)
