@@ -31,14 +31,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture(scope="session", name="running")
 def _running(lab: Lab, request: pytest.FixtureRequest) -> Iterator[Lockstep | Installed]:
-    """Lockstep, each service in a process of its own; at the end nobody is held, for whoever uses the lab next."""
+    """Lockstep, each service in a process of its own; at the end nobody is held, for whoever uses the lab next.
+
+    The chart may be gone by then; whoever tries it has a lab of her own.
+    """
     installed = request.config.getoption("--installed")
     lockstep = Installed(lab) if installed else Lockstep(lab, separate=True, settings={"requests": {"allow": [OPS]}})
     lockstep.install()
     lockstep.up()
     yield lockstep
-    Site(lab, lockstep).settle()
-    lockstep.stop()
+    if not installed:
+        Site(lab, lockstep).settle()
+        lockstep.stop()
 
 
 @pytest.fixture(name="site")
