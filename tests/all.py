@@ -1,8 +1,8 @@
 """`make test`: everything, what can go side by side side by side, and one summary at the end.
 
 The first time the lab is built, which takes some minutes; nothing else runs then, so that no test is late for it. Most
-tests wait most of the time: they go side by side in lanes, some of them with a lab, and those go first. Each
-part's output goes to `build/test/`, and is shown when the part fails.
+tests wait most of the time: they go side by side in three lanes, two of them with a lab, and those go first. More lanes
+only starve each other on two cores. Each part's output goes to `build/test/`, and is shown when the part fails.
 """
 
 import re
@@ -20,9 +20,7 @@ LOGS = ROOT / "build" / "test"
 BESIDE = 5
 """How nice those are that run beside the lab's tests."""
 LAB_FIRST = [f"tests/e2e/test_{name}.py" for name in ("crashes", "faults", "random", "beside")]
-WITH_NATS = ("bus", "gaps", "requests", "endurance", "nats_cluster", "nats_tls", "permissions", "secrets")
-FIRST = [f"tests/integration/test_{name}.py" for name in (*WITH_NATS, "slurmrestd")]
-"""Of either half of the tests; all others are the second half, which takes no longer."""
+"""Half of the lab's tests; all others are the other half, which takes no longer."""
 ON_LAB = "tests/integration/test_lab.py"
 CHART = "tests/e2e/chart"
 MAIN_JOB = ("cordon", "holds", "foreign", "conditions", "progress", "protection", "cli", "random")
@@ -91,23 +89,22 @@ def pytest(name: str, *arguments: str, nice: int = 0, lab: str = "") -> Part:
 
 def lanes() -> list[list[Part]]:
     """What goes side by side; within a lane one after the other."""
-    second = [f"--ignore={name}" for name in (*LAB_FIRST, *FIRST, ON_LAB, CHART)]
+    others = [f"--ignore={name}" for name in (*LAB_FIRST, CHART)]
     return [
-        [pytest("lab tests 1", "--timeout=600", *LAB_FIRST, lab="one")],
         [
-            pytest("tests of the lab", ON_LAB, lab="two"),
-            pytest("lab tests 2", "--timeout=600", "tests/e2e", *second, lab="two"),
+            pytest("lab tests 1", "--timeout=600", *LAB_FIRST, lab="one"),
+            pytest("chart tests", "--timeout=600", "--installed", "-k", NOT_IN_PODS, *ON_CHART, lab="one"),
         ],
         [
-            pytest("integration tests 1", HANGS, *FIRST, nice=BESIDE),
-            pytest("chart tests", "--timeout=600", "--installed", "-k", NOT_IN_PODS, *ON_CHART, lab="three"),
+            pytest("tests of the lab", ON_LAB, lab="two"),
+            pytest("lab tests 2", "--timeout=600", "tests/e2e", *others, lab="two"),
         ],
         [
             Part("lint", ["make", "--no-print-directory", "lint"], BESIDE),
             Part("types", ["make", "--no-print-directory", "types"], BESIDE),
             Part("import contracts", ["make", "--no-print-directory", "imports"], BESIDE),
             pytest("unit and contract tests", "tests/unit", "tests/contract", nice=BESIDE),
-            pytest("integration tests 2", HANGS, "tests/integration", *second, nice=BESIDE),
+            pytest("integration tests", HANGS, "tests/integration", f"--ignore={ON_LAB}", nice=BESIDE),
         ],
     ]
 
