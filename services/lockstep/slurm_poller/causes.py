@@ -1,6 +1,6 @@
 """Which write of ours a change of a Slurm node shows. Pure."""
 
-from lockstep.contracts.facts import Desired, SlurmNode, worker_key
+from lockstep.contracts.facts import Desired, SlurmNode, Wrote, worker_key
 from lockstep.fleet.facts import CauseOf, FactTable
 from lockstep.fleet.holds import projected
 from lockstep.slurm import reasons, states
@@ -24,7 +24,8 @@ class Echoes:
         lifted = before is not None and _shows_drain(before) and not states.is_drain(after.base, after.flags)
         if not (stands or lifted):
             return ""
-        if wrote is not None and (reasons.same(after.reason, wrote.words) if stands else not wrote.words):
+        told = wrote is not None and wrote.cause in {"", self._cause_of((Wrote, *key))}
+        if wrote is not None and told and (reasons.same(after.reason, wrote.words) if stands else not wrote.words):
             return wrote.cause
         is_wanted = desired is not None and bool(projected(desired.holds)) is stands
         return self._cause_of((Desired, *key)) if is_wanted else ""
