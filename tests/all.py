@@ -32,8 +32,6 @@ ON_CHART = [
 """The tests that try the installed chart: its own, and those of the main job."""
 NOT_IN_PODS = "not in_the_instant and not without_nats"
 """The hundred races are run on processes; and it is not the chart's NATS that the other one stops."""
-HANGS = "--timeout=400"
-"""Beside the lab's tests those that only give way take several times as long; then they do not hang yet."""
 SUMMARY = re.compile(r"\d (passed|failed|errors?).* in [\d.]+s")
 """The line in which pytest says how many."""
 COUNTS = re.compile(r"(\d+) (passed|failed|errors?|skipped)\b")
@@ -104,7 +102,7 @@ def lanes() -> list[list[Part]]:
             Part("types", ["make", "--no-print-directory", "types"], BESIDE),
             Part("import contracts", ["make", "--no-print-directory", "imports"], BESIDE),
             pytest("unit and contract tests", "tests/unit", "tests/contract", nice=BESIDE),
-            pytest("integration tests", HANGS, "tests/integration", f"--ignore={ON_LAB}", nice=BESIDE),
+            pytest("integration tests", "tests/integration", f"--ignore={ON_LAB}", nice=BESIDE),
         ],
     ]
 
