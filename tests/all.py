@@ -5,6 +5,7 @@ tests wait most of the time: they go side by side in three lanes, two of them wi
 only starve each other on two cores. Each part's output goes to `build/test/`, and is shown when the part fails.
 """
 
+import os
 import re
 import subprocess
 import sys
@@ -47,6 +48,8 @@ class Part:
     """How willingly it leaves the processors to others."""
     code: int = -1
     took_s: float = 0.0
+    cpu_s: float = 0.0
+    """Processor time of all that it started."""
     counts: dict[str, int] = field(default_factory=dict)
 
     @property
@@ -65,8 +68,10 @@ class Part:
         print(f"  …                {self.name}", flush=True)
         with self.log.open("w") as log:
             command = ["nice", f"-n{self.nice}", *self.command]
-            done = subprocess.run(command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT, check=False)
-        self.code = done.returncode
+            done = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT)
+            _, status, used = os.wait4(done.pid, 0)
+        self.code = done.returncode = os.waitstatus_to_exitcode(status)
+        self.cpu_s = used.ru_utime + used.ru_stime
         self.took_s = time.monotonic() - begun
         lines = self.log.read_text(errors="replace").splitlines()
         outcome = next((line for line in reversed(lines) if SUMMARY.search(line)), "")
@@ -123,11 +128,11 @@ def main(only: str = "") -> int:
 
 def summary(parts: Sequence[Part], took_s: float) -> int:
     """Print the table and the totals; returns the exit code."""
-    print(f"\n{'part':<28}{'':<8}{'time':>9}   tests")
+    print(f"\n{'part':<28}{'':<8}{'time':>9}{'processor':>11}   tests")
     for part in parts:
         tests = ", ".join(f"{number} {word}" for word, number in part.counts.items())
         verdict = "ok" if part.ok else "not run" if part.code == -1 else "FAILED"
-        print(f"{part.name:<28}{verdict:<8}{part.took_s:>7.1f} s   {tests}")
+        print(f"{part.name:<28}{verdict:<8}{part.took_s:>7.1f} s{part.cpu_s:>9.1f} s   {tests}")
     bad = [part.name for part in parts if not part.ok]
     passed = sum(part.counts.get("passed", 0) for part in parts)
     failed = sum(part.counts.get(word, 0) for part in parts for word in ("failed", "error"))

@@ -12,8 +12,9 @@ import pytest
 
 from lockstep.base.clock import now
 from lockstep.base.errors import Reject, Retry
+from lockstep.bus.acks import Acks, Answer
 from lockstep.bus.connection import Connection
-from lockstep.bus.envelope import pack_fact
+from lockstep.bus.envelope import Message, pack_fact
 from lockstep.bus.events import EventSeen, subscribe_events
 from lockstep.bus.facts import FactFeed, FactSeen
 from lockstep.bus.keeper import Facts, StreamKeeper
@@ -567,6 +568,26 @@ async def test_what_a_service_knows_before_the_stream_has_it_does_not_count_as_s
         await until(lambda: mirror.sequence == 5)
         mirror.table.apply(node(9))
         assert (mirror.standing, len(mirror.table)) == (2, 3)
+
+
+async def test_a_first_word_about_a_stream_that_does_not_get_through_is_no_gap(
+    connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was never stored cannot be missing. It is said again, and counts no loss."""
+    gaps: list[str] = []
+    publisher = Publisher(connection, source="test")
+    keeper = StreamKeeper(connection, gaps.append, publisher.events)
+
+    async def unanswered(_self: Acks, messages: list[Message], _within_s: float) -> list[Answer]:
+        return [Retry("no answer") for _ in messages]
+
+    with monkeypatch.context() as patch, pytest.raises(Retry):
+        patch.setattr(Acks, "send", unanswered)
+        await keeper.check()
+    await keeper.check()
+
+    assert gaps == []
+    assert {f.losses for f in await replay(connection) if isinstance(f, StreamHealth)} == {0}
 
 
 @pytest.mark.parametrize("verb", ["DELETE", "PURGE"])

@@ -197,7 +197,7 @@ class StreamKeeper:
         there = await self._said(name)
         if known is None:
             known = self._known[name] = there or _Said(0, nothing)
-        elif is_facts and (there is None or there.health.losses < known.health.losses):
+        elif is_facts and known.sequence and (there is None or there.health.losses < known.health.losses):
             lost = lost or "what was said of the stream itself is missing"
         found = there.health if there else None
         wanted = agreed(known.health, found, state, clock.now(), lost=lost, stuck_for_s=stuck_for_s)

@@ -48,8 +48,11 @@ class Reach:
         return cls(settings_of(args))
 
     async def __aenter__(self) -> Self:
-        """Connects to nothing yet. Libraries keep quiet: what matters is raised."""
-        logging.getLogger().addHandler(logging.NullHandler())
+        """Connects to nothing yet. While it is open, libraries keep quiet: what matters is raised."""
+        silence = logging.NullHandler()
+        logging.getLogger().addHandler(silence)
+        self._stack.callback(logging.getLogger().removeHandler, silence)
+        self._stack.callback(structlog.configure, **structlog.get_config())
         quiet = structlog.make_filtering_bound_logger(logging.ERROR)
         structlog.configure(wrapper_class=quiet, logger_factory=structlog.PrintLoggerFactory(sys.stderr))
         return self
