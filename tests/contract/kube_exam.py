@@ -88,6 +88,15 @@ class Site:
         await self.yard.create("/api/v1/nodes", {"metadata": meta, "spec": {}})
         return self.mark
 
+    async def deployment(self) -> str:
+        """A Deployment that wants no pods; its path."""
+        labels = {"exam": self.mark}
+        pods = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "none", "image": "none"}]}}
+        spec = {"replicas": 0, "selector": {"matchLabels": labels}, "template": pods}
+        path = f"/apis/apps/v1/namespaces/{self.namespace}/deployments"
+        await self.yard.create(path, {"metadata": {"name": self.mark, "labels": labels}, "spec": spec})
+        return f"{path}/{self.mark}"
+
     async def read_pod(self, name: str) -> Object:
         """The pod as it is stored."""
         return await self.yard.read(f"/api/v1/namespaces/{self.namespace}/pods/{name}")
@@ -196,6 +205,30 @@ class KubeExam:
         assert (shown["status"], shown["reason"]) == ("True", "Fine")
         with pytest.raises(NotFound):
             await site.kube.set_node_condition("none", out)
+
+    async def test_a_deployment_shows_our_condition_beside_its_controllers(self, site: Site) -> None:
+        """It comes and turns by type, the controller's stay; nothing is written when nothing differs."""
+        kube, ns, name = site.kube, site.namespace, site.mark
+        path = await site.deployment()
+        theirs = {"type": "Theirs", "status": "True", "reason": "Before"}
+        await site.yard.patch(f"{path}/status", {"status": {"conditions": [theirs]}})
+
+        async def shown() -> dict[str, tuple[str, str, str]]:
+            stored = (await site.yard.read(path))["status"]["conditions"]
+            return {c["type"]: (c["status"], c.get("reason", ""), c.get("message", "")) for c in stored}
+
+        lost = Condition(type=keys.SLURM_READ, status="False", reason="SlurmLost", message="no key")
+        assert await kube.set_deployment_condition(ns, name, lost)
+        assert not await kube.set_deployment_condition(ns, name, lost)
+        assert (await shown())[keys.SLURM_READ] == ("False", "SlurmLost", "no key")
+        assert await kube.set_deployment_condition(
+            ns, name, Condition(type=keys.SLURM_READ, status="True", reason="Read")
+        )
+        found = await shown()
+        assert found[keys.SLURM_READ] == ("True", "Read", "")
+        assert found["Theirs"] == ("True", "Before", "")
+        with pytest.raises(NotFound):
+            await kube.set_deployment_condition(ns, "none", lost)
 
     async def test_our_cordon_is_marked_and_lifted(self, site: Site) -> None:
         """BR-002: the mark stands while our cordon does."""

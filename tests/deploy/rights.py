@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from lockstep.cli.rights import (
+    DEPLOYMENT_RIGHTS,
     LEASE_RIGHTS,
     LEASE_RIGHTS_OF_CLEANUP,
     LEASES,
@@ -19,12 +20,13 @@ Rule = dict[str, Any]
 
 
 def rights() -> dict[str, Any]:
-    """Of each service and of the clean-up; what requests and the deletion of Holds need beside that; and of Leases."""
+    """Of each service and of the clean-up; what requests, the shown condition and the end of Holds need; of Leases."""
     names = [service.replace("_", "-") for service in SERVICES]
     leases = {name: _leases(LEASE_RIGHTS, name) for name in names}
     return {
         "services": {name.replace("_", "-"): split(wanted) for name, wanted in RIGHTS.items()},
         "requests": rules(REQUEST_RIGHTS),
+        "deployment": rules(DEPLOYMENT_RIGHTS),
         "cleanup": split(RIGHTS_OF_CLEANUP),
         "holds": rules(Right(verb, "holds", GROUP) for verb in ("list", "delete")),
         "leases": {**leases, "cleanup": _leases(LEASE_RIGHTS_OF_CLEANUP, *names)},

@@ -22,12 +22,13 @@ SINGULAR = {
     "nodes": "Node",
     "pods": "Pod",
     "holds": "Hold",
+    "deployments": "Deployment",
     "leases": "Lease",
     "events": "Event",
     "poddisruptionbudgets": "PodDisruptionBudget",
     "selfsubjectaccessreviews": "SelfSubjectAccessReview",
 }
-WITH_STATUS = {"nodes", "pods", "holds"}
+WITH_STATUS = {"nodes", "pods", "holds", "deployments"}
 
 
 class Answer(Exception):

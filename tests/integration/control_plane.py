@@ -26,6 +26,8 @@ RULES: list[dict[str, Any]] = [
     {"apiGroups": ["policy"], "resources": ["poddisruptionbudgets"], "verbs": ["list", "create"]},
     {"apiGroups": ["lockstep.sh"], "resources": ["holds"], "verbs": ["get", "list", "watch", "create", "delete"]},
     {"apiGroups": ["lockstep.sh"], "resources": ["holds/status"], "verbs": ["patch"]},
+    {"apiGroups": ["apps"], "resources": ["deployments"], "verbs": ["get"]},
+    {"apiGroups": ["apps"], "resources": ["deployments/status"], "verbs": ["patch"]},
     {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get", "create", "update"]},
 ]
 """All that the client's calls need."""

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from lockstep.base.clock import monotonic
+from lockstep.contracts.hold import Condition
 from lockstep.kube import keys
 from lockstep.kube.client import KubeClient
 from lockstep.kube.errors import Denied, KubeError
@@ -123,6 +124,25 @@ async def test_the_server_says_who_cordoned(plane: ControlPlane, site: Site) -> 
     assert theirs is not None
     assert (ours.cordoned_by, ours.cordon_is_ours) == (keys.FIELD_MANAGER, True)
     assert (theirs.cordoned_by, theirs.cordon_is_ours) == ("kubectl", False)
+
+
+async def test_the_controller_of_a_deployment_keeps_our_condition(site: Site) -> None:
+    """It writes status anew with each rollout, and our write begins none."""
+    path = await site.deployment()
+
+    async def observed(generation: int) -> bool:
+        return bool((await site.yard.read(path)).get("status", {}).get("observedGeneration", 0) >= generation)
+
+    await eventually(lambda: observed(1))
+    lost = Condition(type=keys.SLURM_READ, status="False", reason="SlurmLost", message="no key")
+    assert await site.kube.set_deployment_condition("slurm", site.mark, lost)
+    assert (await site.yard.read(path))["metadata"]["generation"] == 1
+    await site.yard.patch(path, {"spec": {"minReadySeconds": 1}})
+    await eventually(lambda: observed(2))
+    conditions = {c["type"]: c["status"] for c in (await site.yard.read(path))["status"]["conditions"]}
+    assert conditions[keys.SLURM_READ] == "False"
+    assert {"Available", "Progressing"} <= conditions.keys()
+    assert not await site.kube.set_deployment_condition("slurm", site.mark, lost)
 
 
 async def test_a_protected_pod_is_not_evicted(site: Site) -> None:

@@ -15,6 +15,8 @@ from lockstep.cli import uninstall_cleanup
 from lockstep.cli.exits import Exit
 from lockstep.cli.parser import build
 from lockstep.cli.rights import (
+    APPS,
+    DEPLOYMENT_RIGHTS,
     LEASE_RIGHTS,
     LEASE_RIGHTS_OF_CLEANUP,
     LEASES,
@@ -45,7 +47,7 @@ KINDS = (
     (GROUP, "holds", "status"),
     ("policy", "poddisruptionbudgets", ""),
     (LEASES, "leases", ""),
-    ("apps", "deployments", ""),
+    *((APPS, "deployments", sub) for sub in ("", "status", "scale")),
     ("rbac.authorization.k8s.io", "clusterroles", ""),
     ("rbac.authorization.k8s.io", "rolebindings", ""),
     ("apiextensions.k8s.io", "customresourcedefinitions", ""),
@@ -109,6 +111,19 @@ def test_a_service_has_its_own_lease_and_no_other(plane: ControlPlane, service: 
         for right in LEASE_RIGHTS:
             wanted = other == service or right.verb == "create"
             assert may(plane, user, right, NAMESPACE, f"lockstep-{other}") == wanted
+
+
+def test_the_slurm_poller_shows_its_condition_on_its_own_deployment_and_no_other(plane: ControlPlane) -> None:
+    """By name; it reads the Deployment and writes its status, and nobody else may."""
+    wanted = {("slurm-poller", "slurm-poller", right) for right in DEPLOYMENT_RIGHTS}
+    found = {
+        (service, other, right)
+        for service in WRITES
+        for other in WRITES
+        for right in (Right(verb, "deployments", APPS, sub) for verb in VERBS for sub in ("", "status", "scale"))
+        if may(plane, f"system:serviceaccount:{NAMESPACE}:lockstep-{service}", right, NAMESPACE, f"lockstep-{other}")
+    }
+    assert found == wanted
 
 
 class Doomed:

@@ -14,6 +14,7 @@ from lockstep.cli.connect import Reach
 from lockstep.cli.doctor import guarded
 from lockstep.cli.examine_slurm import cluster as examine
 from lockstep.contracts.events import SourceBack, SourceLost
+from lockstep.kube import keys
 from lockstep.pod_watcher.main import SERVICE as POD_WATCHER
 from lockstep.runtime.health import Health
 from lockstep.runtime.process import Process
@@ -21,6 +22,8 @@ from lockstep.runtime.settings import Settings
 from lockstep.slurm_poller.main import SERVICE as SLURM_POLLER
 from tests.fakes.nats import nats_server
 from tests.integration.test_gaps import Fleet, a_fleet, eventually
+
+DEPLOYMENT = "lockstep-slurm-poller"
 
 
 @pytest.fixture
@@ -54,7 +57,15 @@ def with_secret(fleet: Fleet, field: str, path: Path) -> Settings:
     """The settings, with another file for the way to Slurm."""
     cluster = msgspec.structs.replace(fleet.settings.clusters[0], key_file="", token_file="")
     cluster = msgspec.structs.replace(cluster, **{field: str(path)})
-    return msgspec.structs.replace(fleet.settings, clusters=[cluster])
+    shown = msgspec.structs.replace(fleet.settings.health, deployment=DEPLOYMENT)
+    return msgspec.structs.replace(fleet.settings, clusters=[cluster], health=shown)
+
+
+async def condition(fleet: Fleet) -> tuple[str, str, str]:
+    """What the Deployment shows of Slurm: status, reason, message."""
+    stored = fleet.kube.get("deployments", DEPLOYMENT, "slurm").get("status", {}).get("conditions", [])
+    found = [(c["status"], c["reason"], c["message"]) for c in stored if c["type"] == keys.SLURM_READ]
+    return found[0] if found else ("", "", "")
 
 
 @pytest.mark.parametrize(
@@ -73,12 +84,17 @@ async def test_slurm_without_its_secret(
 ) -> None:
     """The pod is live and ready, a standby could take over; one event, one line in the log, one in `kubectl events`.
 
-    `lockstep doctor` says it in a line that failed. None of them shows what is in the file.
+    The Deployment's condition and a line of `lockstep doctor` say it, too. None of them shows what is in the file.
     """
     path = tmp_path / "secret"
     if content is not None:
         path.write_bytes(content)
     settings = with_secret(fleet, field, path)
+    fleet.kube.put("deployments", DEPLOYMENT, "slurm")
+
+    async def shows(status: str) -> bool:
+        return (await condition(fleet))[0] == status
+
     with capture_logs() as lines:
         async with running(settings) as health:
 
@@ -96,17 +112,24 @@ async def test_slurm_without_its_secret(
             [event] = [e for e in fleet.kube.objects("events") if e["reason"] == "SlurmLost"]
             assert event["metadata"]["namespace"] == "slurm"
             assert str(path) in event["message"]
+            await eventually(lambda: shows("False"))
+            _, reason, message = shown = await condition(fleet)
+            assert reason == "SlurmLost"
+            assert message.startswith("Slurm cluster main, slurm.node: ")
+            assert why.format(path=path) in message
             reach = Reach(settings)
             [*_, check] = await guarded("slurm main", examine(reach, settings.clusters[0]))
             await reach._stack.aclose()
             assert check.level is Level.FAIL
             assert str(path) in check.found
-            assert not any("garbage" in str(text) for text in (lost, said, event, check))
+            assert not any("garbage" in str(text) for text in (lost, said, event, shown, check))
 
             good = fleet.slurm.tokens().headers()["X-SLURM-USER-TOKEN"].encode()
             path.write_bytes(fleet.slurm.key if field == "key_file" else good)
             await eventually(lambda: fleet.events(SourceBack))
             await fleet.in_step()
+            await eventually(lambda: shows("True"))
+            assert await condition(fleet) == ("True", "Read", "")
 
             path.unlink()
 
@@ -114,6 +137,7 @@ async def test_slurm_without_its_secret(
                 return len(await told()) == 2
 
             await eventually(told_again)
+            await eventually(lambda: shows("False"))
             assert await ready(health)
 
 

@@ -12,7 +12,7 @@ from lockstep.cli import checks
 from lockstep.cli.checks import Check, fail, ok, warn
 from lockstep.cli.connect import Reach
 from lockstep.cli.kube_only import WORKERS
-from lockstep.cli.rights import LEASE_RIGHTS, REQUEST_RIGHTS, RIGHTS, Right, service_of
+from lockstep.cli.rights import DEPLOYMENT_RIGHTS, LEASE_RIGHTS, REQUEST_RIGHTS, RIGHTS, Right, service_of
 from lockstep.cli.who import whoami
 from lockstep.contracts.hold import GROUP, VERSION
 from lockstep.contracts.policy import Protect
@@ -104,6 +104,8 @@ async def rights(reach: Reach, clusters: Sequence[ClusterSettings]) -> list[Chec
         asked = [(r, space, "") for r in wanted for space in (spaces if r.namespaced else [""])]
         name = f"lockstep-{service.partition(',')[0].replace('_', '-')}"
         asked += [(r, reach.settings.lease_namespace, name) for r in LEASE_RIGHTS if lease.enabled]
+        if service == "slurm_poller" and (deployment := reach.settings.health.deployment):
+            asked += [(r, reach.settings.lease_namespace, deployment) for r in DEPLOYMENT_RIGHTS]
         lacks = [text for text in await asyncio.gather(*(missing(*each) for each in asked)) if text]
         if lacks:
             hint = "give them by RBAC, or run doctor as the service's account"

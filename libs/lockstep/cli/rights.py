@@ -22,6 +22,7 @@ class Right(NamedTuple):
 
 
 LEASES = "coordination.k8s.io"
+APPS = "apps"
 SERVICES = ("pod_watcher", "slurm_poller", "drain", "reconciler", "forward")
 """All that have an account of their own, also those that need no more than their Lease."""
 
@@ -50,6 +51,9 @@ the policy of Holds' owners asks for it of whoever makes a Hold for somebody els
 
 LEASE_RIGHTS = [Right(verb, "leases", LEASES) for verb in ("get", "create", "update")]
 """For every service, in the namespace of the Leases."""
+
+DEPLOYMENT_RIGHTS = [Right("get", "deployments", APPS), Right("patch", "deployments", APPS, "status")]
+"""For the Slurm poller, on its own Deployment alone, where the settings name that."""
 
 RIGHTS_OF_CLEANUP = [
     *(Right(verb, "nodes", namespaced=False) for verb in ("list", "get", "patch")),

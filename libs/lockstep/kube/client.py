@@ -15,7 +15,7 @@ from lockstep.kube import conditions, keys, leases
 from lockstep.kube.errors import AlreadyExists, Conflict, NotFound, Unreachable
 from lockstep.kube.events import event_body, event_name, event_namespace, moment
 from lockstep.kube.port import Delta, Regarding, ServerVersion, Watched
-from lockstep.kube.resources import HOLDS, NODES, PODS, Resource, resource_of, segment
+from lockstep.kube.resources import DEPLOYMENTS, HOLDS, NODES, PODS, Resource, resource_of, segment
 from lockstep.kube.settings import KubeClientSettings
 from lockstep.kube.transport import Counters, Transport
 from lockstep.kube.watch import Watch
@@ -145,6 +145,14 @@ class KubeClient:
             node = await self._the_node(name)
             uid, shown = node.metadata.uid, node.status.conditions
         return await self._show(NODES.path(None, name, "/status"), uid, shown, [condition], condition.type)
+
+    async def set_deployment_condition(self, namespace: str, name: str, condition: Condition) -> bool:
+        """See `port.KubeApi`."""
+        deployment = await self._get(DEPLOYMENTS, namespace, name)
+        if deployment is None:
+            raise NotFound(f"deployment {namespace}/{name} is gone")
+        path, uid = DEPLOYMENTS.path(namespace, name, "/status"), deployment.metadata.uid
+        return await self._show(path, uid, deployment.status.conditions, [condition], condition.type)
 
     async def cordon(self, name: str, *, mark: bool) -> bool:
         """See `port.KubeApi`."""
@@ -317,7 +325,7 @@ class KubeClient:
     async def _show(
         self, path: str, uid: str, existing: Sequence[Condition], wanted: Sequence[Condition], prefix: str
     ) -> bool:
-        """Patch the conditions that differ, by type; the kubelet's are not touched."""
+        """Patch the conditions that differ, by type; those of kubelets and controllers are not touched."""
         merged = conditions.merge(existing, wanted, prefix, now())
         if merged is None:
             return False

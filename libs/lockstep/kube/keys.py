@@ -22,6 +22,8 @@ SLURM_STATE_PREFIX = "SlurmNodeState"
 # Ours
 IN_SERVICE = "lockstep.sh/InService"
 """Node condition: whether the worker takes jobs; the message is the reason that Slurm shows."""
+SLURM_READ = "lockstep.sh/SlurmRead"
+"""Condition of the slurm-poller's Deployment: whether Slurm can be read; the message is why not."""
 MIRRORED_CORDON = "lockstep.sh/mirrored-cordon"
 """Node annotation; `true`: the cordon mirrors a hold that stands elsewhere, and is no hold itself."""
 IGNORE_CONDITIONS = "lockstep.sh/ignore-conditions"

@@ -140,6 +140,13 @@ class KubeApi(LeaseApi, Protocol):
         `shown` is what the node with this `uid` is known to show of it; without it the node is read first.
         """
 
+    async def set_deployment_condition(self, namespace: str, name: str, condition: Condition) -> bool:
+        """Show this condition. False: it was so already.
+
+        It stays: the Deployment's controller keeps conditions of types that it does not know (`calculateStatus` in
+        kubernetes' pkg/controller/deployment/sync.go), and writes status at the version that it has read.
+        """
+
     async def cordon(self, name: str, *, mark: bool) -> bool:
         """Make a node unschedulable; `mark` it as our mirror of a hold.
 

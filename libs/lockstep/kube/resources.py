@@ -1,4 +1,4 @@
-"""The kinds we list and watch: where they live, and how their bytes become our types."""
+"""The kinds we read, list and watch: where they live, and how their bytes become our types."""
 
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar, cast
@@ -7,7 +7,7 @@ import msgspec
 
 from lockstep.contracts.hold import GROUP, VERSION
 from lockstep.kube.errors import Invalid
-from lockstep.kube.wire import Hold, ListMeta, Node, Page, Pod, RawHold, hold_from
+from lockstep.kube.wire import Deployment, Hold, ListMeta, Node, Page, Pod, RawHold, hold_from
 
 T = TypeVar("T")
 
@@ -82,6 +82,7 @@ def segment(name: str) -> str:
 
 NODES: Resource[Node] = Resource("/api/v1", "nodes", Node, lambda o: cast(Node, o))
 PODS: Resource[Pod] = Resource("/api/v1", "pods", Pod, lambda o: cast(Pod, o))
+DEPLOYMENTS: Resource[Deployment] = Resource("/apis/apps/v1", "deployments", Deployment, lambda o: cast(Deployment, o))
 HOLDS: Resource[Hold] = Resource(f"/apis/{GROUP}/{VERSION}", "holds", RawHold, hold_from)
 
 _BY_KIND: dict[type[Any], Resource[Any]] = {Node: NODES, Pod: PODS, Hold: HOLDS}

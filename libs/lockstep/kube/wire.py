@@ -191,6 +191,19 @@ class Pod(_Wire, frozen=True):
         return next((c.last_transition_time for c in ready), None)
 
 
+class DeploymentStatus(_Wire, frozen=True):
+    """How the Deployment is."""
+
+    conditions: list[Condition] = []
+
+
+class Deployment(_Wire, frozen=True):
+    """A Deployment of apps/v1."""
+
+    metadata: ObjectMeta
+    status: DeploymentStatus = DeploymentStatus()
+
+
 class RawHold(_Wire, frozen=True):
     """A Hold before its content was looked at."""
 

@@ -137,11 +137,14 @@ class KubeSettings(Part, frozen=True, kw_only=True):
 
 
 class HealthSettings(Part, frozen=True, kw_only=True):
-    """Where /livez, /readyz and /metrics are served."""
+    """Where /livez, /readyz and /metrics are served, and where a condition is shown."""
 
     host: str = "127.0.0.1"
     port: Port = 8080
     """0: any free port."""
+    deployment: Annotated[str, Meta(pattern=r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$", max_length=253)] = ""
+    """The Deployment, in the namespace of the Leases, whose condition `lockstep.sh/SlurmRead` the slurm-poller keeps.
+    Empty: none."""
 
 
 class TracingSettings(Part, frozen=True, kw_only=True):

@@ -200,11 +200,12 @@ class ClusterPoller:
     async def _read_jobs(self) -> int:
         """Jobs are read later than the nodes that show a drain, so that what is then missing has ended.
 
-        While nobody waits for their end, a large answer may not keep the nodes from being read, nor may a failure.
+        While nobody waits for their end, a large answer may not keep the nodes from being read, nor may a failure. An
+        outage that was told is followed to its end also then.
         """
         at, began = clock.now(), clock.monotonic()
         is_told = self._tell_jobs == "all" or (self._tell_jobs == "drains" and bool(self._jobs))
-        if not self._leaving and not is_told:
+        if not self._leaving and not is_told and not self._job_source.is_lost:
             self._runs.forget()
             self._on_leaving, self._jobs_since = [], 0
             self._owe(self._jobs, difference(self._jobs, [], at))
@@ -218,8 +219,10 @@ class ClusterPoller:
             answer = await self._call(partial(self._slurm.jobs, since=self._jobs_since))
         except (SlurmError, TimeoutError) as e:
             failures = await self._failed(self._job_source, _text(e), at)
+            if self._job_source.is_lost:
+                self._jobs_due = self._rested(began)
             return failures if self._leaving else 0
-        self._jobs_due = clock.monotonic() + JOBS_REST * (clock.monotonic() - began)
+        self._jobs_due = self._rested(began)
         happened: list[JobEvent] = []
         if answer is not None:
             self._jobs_since, self._looked_on = answer.last_update, self._leaving
@@ -228,6 +231,11 @@ class ClusterPoller:
         self._owe(self._jobs, difference(self._jobs, jobs_on(self._on_leaving, self._leaving), at), happened)
         await self._send()
         return await self._succeeded(self._job_source, at)
+
+    @staticmethod
+    def _rested(began: float) -> float:
+        """When jobs may be read again after a reading that `began` then."""
+        return clock.monotonic() + JOBS_REST * (clock.monotonic() - began)
 
     def _happened_to_jobs(self, answer: JobList, at: datetime) -> list[JobEvent]:
         """As the setting `jobs` says."""

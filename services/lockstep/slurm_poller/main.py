@@ -1,8 +1,9 @@
-"""The Slurm poller: one task for each cluster."""
+"""The Slurm poller: one task for each cluster, and one that shows on Kubernetes whether Slurm can be read."""
 
 import asyncio
 from contextlib import suppress
 from functools import partial
+from typing import NoReturn
 
 from lockstep.contracts.common import WorkerRef
 from lockstep.contracts.events import SourceLost
@@ -15,11 +16,15 @@ from lockstep.runtime import service
 from lockstep.runtime.ports import Ports
 from lockstep.runtime.service import Service
 from lockstep.runtime.site import site_of
+from lockstep.runtime.telemetry import Outage
 from lockstep.slurm_poller.causes import Echoes
 from lockstep.slurm_poller.handlers import ClusterPoller
+from lockstep.slurm_poller.shown import slurm_read
 from lockstep.slurm_poller.traces import Traces
 
 TELL_WITHIN_S = 2.0
+SHOW_EVERY_S = 2.0
+"""So often the Deployment's condition is looked at."""
 
 
 async def run(ports: Ports) -> None:
@@ -46,6 +51,27 @@ async def run(ports: Ports) -> None:
                 tell=partial(_tell, ports),
             )
             tasks.create_task(_poll(poller, f"{ports.name}/{cluster}", ports))
+        if settings.health.deployment:
+            tasks.create_task(show(ports))
+
+
+async def show(ports: Ports) -> NoReturn:
+    """Keep the Deployment's condition as the facts are; what keeps it from being written is tried again, and said once.
+
+    Whoever reads Slurm waits for nothing here.
+    """
+    namespace, name = ports.settings.lease_namespace, ports.settings.health.deployment
+    outage = Outage(ports.log, "The Deployment's condition", namespace=namespace, name=name)
+    while True:
+        wanted = slurm_read(ports.mirror.table.sources.values(), ports.slurm)
+        if wanted is not None and ports.may_act():
+            try:
+                async with asyncio.timeout(TELL_WITHIN_S):
+                    await ports.kube.set_deployment_condition(namespace, name, wanted)
+                outage.up()
+            except (KubeError, TimeoutError) as e:
+                outage.down(str(e) or f"no answer within {TELL_WITHIN_S:g} s")
+        await asyncio.sleep(SHOW_EVERY_S)
 
 
 async def _tell(ports: Ports, lost: SourceLost) -> None:

@@ -36,6 +36,11 @@ class Source:
         """How often in a row it failed."""
         return self._failures
 
+    @property
+    def is_lost(self) -> bool:
+        """An outage was told, and its end was not."""
+        return self._is_told
+
     def succeeded(self, as_of: datetime, interval_s: float) -> Told:
         """All of it was true at `as_of`: the heartbeat."""
         event = None

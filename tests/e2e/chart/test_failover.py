@@ -1,12 +1,14 @@
 """Two pods of each service: one acts, the other takes over, whatever becomes of the first."""
 
 import json
+import re
 import signal
 import time
 from collections.abc import Iterator
 
 import pytest
 
+from lockstep.kube.keys import SLURM_READ
 from tests.e2e.guard import Guard, in_step
 from tests.e2e.site import Site, always, eventually
 from tests.lab.helm import NAMESPACE
@@ -16,6 +18,7 @@ from tests.lab.lockstep import SERVICES
 TAKEOVER_S = 15
 """At the settings that the chart has when nobody says otherwise."""
 
+DEPLOYMENT = "lockstep-slurm-poller"
 KEY_FILE = "/slurm/main/key"
 
 
@@ -110,22 +113,45 @@ def test_a_missing_slurm_restarts_nothing(site: Site, installed: Installed) -> N
 
 
 def test_without_its_key_a_service_lives_and_says_what_is_missing(site: Site, installed: Installed) -> None:
-    """No crash loop: the sources are lost for a reason that names the file; the key's return is enough."""
+    """No crash loop: the sources are lost for a reason that names the file, which the Deployment's condition shows too.
+
+    The key's return is enough.
+    """
     kube, before = site.lab.kube, restarts(site)
     path = f"/api/v1/namespaces/{NAMESPACE}/secrets/slurm-auth"
     secret = kube.request("GET", path)
+    eventually("Slurm is shown as read", lambda: slurm_read(site)["status"] == "True", 20, 0.5)
     for noise in ("resourceVersion", "uid", "creationTimestamp", "managedFields"):
         secret["metadata"].pop(noise, None)
     kube.request("DELETE", path)
     try:
         installed.kill("slurm-poller")
         eventually("the reason names the file", lambda: KEY_FILE in json.dumps(lost(site)), 60, 0.5)
+        eventually("the condition says so", lambda: slurm_read(site)["status"] == "False", 20, 0.5)
+        shown = slurm_read(site)
+        assert shown["reason"] == "SlurmLost"
+        assert KEY_FILE in shown["message"]
+        described = site.kubectl("-n", NAMESPACE, "describe", "deployment", DEPLOYMENT)
+        assert re.search(rf"{SLURM_READ}\s+False\s+SlurmLost", described)
         eventually("doctor says so", lambda: KEY_FILE in site.lockstep.run("doctor").stdout, 20, 1)
         assert {name: count for name, count in restarts(site).items() if name in before and count > before[name]} == {}
     finally:
         kube.apply(secret)
     eventually("read again", lambda: not lost(site), 150, 1)
+    site.kubectl("-n", NAMESPACE, "wait", f"--for=condition={SLURM_READ}", f"deploy/{DEPLOYMENT}", "--timeout=20s")
+    assert {"Available", "Progressing"} <= {c["type"] for c in conditions(site)}, "the controller's are there, too"
     installed.up(120)
+
+
+def conditions(site: Site) -> list[dict[str, str]]:
+    """Those of the Slurm poller's Deployment."""
+    path = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{DEPLOYMENT}"
+    return list(site.lab.kube.request("GET", path)["status"]["conditions"])
+
+
+def slurm_read(site: Site) -> dict[str, str]:
+    """The condition that says whether Slurm can be read."""
+    return next((c for c in conditions(site) if c["type"] == SLURM_READ), {"status": "Unknown"})
 
 
 def restarts(site: Site) -> dict[str, int]:

@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from lockstep.cli.rights import (
+    DEPLOYMENT_RIGHTS,
     LEASE_RIGHTS,
     LEASE_RIGHTS_OF_CLEANUP,
     LEASES,
@@ -147,7 +148,7 @@ def test_a_service_mounts_its_own_secrets_only() -> None:
 
 @pytest.mark.parametrize("case", ["three-clusters", "requests-and-people", "forward"])
 def test_each_service_may_do_what_the_table_of_rights_says(case: str) -> None:
-    """On Kubernetes, and nothing else: everywhere, in each cluster's namespace, and on its own Lease."""
+    """On Kubernetes, and nothing else: everywhere, in each cluster's namespace, on its own Lease and Deployment."""
     spaces = {cluster.get("namespace", "slurm") for cluster in GOOD[case]["clusters"]}
     for deployment in services(case):
         name = component(deployment)
@@ -157,6 +158,8 @@ def test_each_service_may_do_what_the_table_of_rights_says(case: str) -> None:
         expected = Counter((space, r) for r in wanted if r.namespaced for space in spaces)
         expected += Counter(("", r) for r in wanted if not r.namespaced)
         expected += Counter(("lockstep-system", r) for r in LEASE_RIGHTS)
+        if name == "slurm-poller":
+            expected += Counter(("lockstep-system", r) for r in DEPLOYMENT_RIGHTS)
         assert Counter(_may(case, pod_of(deployment)["serviceAccountName"])) == expected
 
 
@@ -166,6 +169,23 @@ def test_a_service_may_touch_no_lease_but_its_own() -> None:
         name = component(deployment)
         rules = named("forward", "Role", f"lockstep-{name}-lease")["rules"]
         assert [rule.get("resourceNames") for rule in rules if rule["verbs"] != ["create"]] == [[f"lockstep-{name}"]]
+
+
+@pytest.mark.parametrize(("release", "title"), [("lockstep", "lockstep"), ("here", "here-lockstep")])
+def test_the_condition_is_shown_on_the_slurm_pollers_own_deployment(release: str, title: str, tmp_path: Path) -> None:
+    """The settings name it whatever it is called, and it is the only one that may be touched."""
+    text = Helm(release=release, namespace="lockstep-system").template(GOOD["one-name"])
+    found = [each for each in yaml.safe_load_all(text) if each]
+    name = f"{title}-slurm-poller"
+    [config] = [each for each in found if each["metadata"]["name"] == f"{title}-settings"]
+    [role] = [each for each in found if (each["kind"], each["metadata"]["name"]) == ("Role", f"{name}-condition")]
+    (tmp_path / "settings.yaml").write_text(config["data"]["settings.yaml"])
+    settings = load(tmp_path / "settings.yaml", {"LOCKSTEP_NATS_USER": "slurm-poller"})
+
+    assert ("Deployment", settings.health.deployment) in {(e["kind"], e["metadata"]["name"]) for e in found}
+    assert settings.health.deployment == name
+    assert role["metadata"]["namespace"] == settings.lease_namespace
+    assert [rule["resourceNames"] for rule in role["rules"]] == [[name], [name]]
 
 
 def test_the_clean_up_runs_when_all_is_gone_with_what_it_needs_and_no_more(tmp_path: Path) -> None:

@@ -561,6 +561,26 @@ async def test_jobs_that_cannot_be_read_keep_nobody_from_reading_nodes() -> None
     assert await scene.cycle(4) > POLL.max_interval_s / 2
 
 
+async def test_jobs_that_were_lost_are_read_again_also_when_nobody_waits_for_them_any_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What was told to be lost is told to be back; from then on nobody asks for jobs."""
+    monkeypatch.setattr(handlers, "JOBS_REST", 0.0)
+    scene = Scene(a_node("a", "MIXED+DRAIN"))
+    scene.slurm.jobs_error = Unreachable("no answer")
+    await scene.cycle(4)
+    scene.slurm.now(a_node("a", "MIXED"))
+    await scene.cycle(2)
+    scene.slurm.jobs_error = None
+    await scene.cycle()
+    told = [(type(e), e.source) for e in scene.bus.happened if isinstance(e, SourceLost | SourceBack)]
+    scene.slurm.asked.clear()
+    await scene.cycle()
+
+    assert told == [(SourceLost, "slurm.job"), (SourceBack, "slurm.job")]
+    assert "jobs" not in [what for what, _ in scene.slurm.asked]
+
+
 async def test_a_worker_that_begins_to_leave_has_its_jobs_read_although_none_has_changed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

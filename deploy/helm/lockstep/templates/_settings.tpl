@@ -98,6 +98,7 @@ lease:
 health:
   host: 0.0.0.0
   port: 8080
+  deployment: {{ include "lockstep.fullname" . }}-slurm-poller
 {{- with .Values.forward }}
 forward:
 {{- range . }}
