@@ -128,9 +128,8 @@ def test_without_its_key_a_service_lives_and_says_what_is_missing(site: Site, in
         installed.kill("slurm-poller")
         eventually("the reason names the file", lambda: KEY_FILE in json.dumps(lost(site)), 60, 0.5)
         eventually("the condition says so", lambda: slurm_read(site)["status"] == "False", 20, 0.5)
-        shown = slurm_read(site)
-        assert shown["reason"] == "SlurmLost"
-        assert KEY_FILE in shown["message"]
+        path_of_message = f'jsonpath={{.status.conditions[?(@.type=="{SLURM_READ}")].message}}'
+        assert KEY_FILE in site.kubectl("-n", NAMESPACE, "get", "deploy", DEPLOYMENT, "-o", path_of_message)
         described = site.kubectl("-n", NAMESPACE, "describe", "deployment", DEPLOYMENT)
         assert re.search(rf"{SLURM_READ}\s+False\s+SlurmLost", described)
         eventually("doctor says so", lambda: KEY_FILE in site.lockstep.run("doctor").stdout, 20, 1)
