@@ -6,6 +6,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from lockstep.contracts.common import WorkerKey
 from lockstep.contracts.facts import (
+    SITE,
     Desired,
     Fact,
     ForwardPosition,
@@ -44,6 +45,7 @@ class Touched(NamedTuple):
 
     A change of a Hold or a reservation names its cluster, because it may concern any worker there. A source's
     heartbeat names the source: it matters to those that wait for a later reading, and when a source is lost or back.
+    The first after the source was incomplete names its workers too: what was decided meanwhile counts no more.
     """
 
     workers: frozenset[WorkerKey] = frozenset()
@@ -162,7 +164,11 @@ class FactTable:
             self._facts[key] = fact
             self.gone_at.pop(key, None)
             self._put_in(fact)
-        return touched_by(fact) if before is None else touched_by(before) | touched_by(fact)
+        touched = touched_by(fact) if before is None else touched_by(before) | touched_by(fact)
+        if isinstance(fact, SourceHealth) and fact.complete_as_of is not None and not _is_complete(before):
+            cluster = "" if fact.of == SITE else fact.of
+            return touched | Touched(workers=frozenset(self.workers(cluster)))
+        return touched
 
     def note_trace(self, fact: Fact, traceparent: str, sequence: int) -> None:
         """In which trace a fact of the stream arose; one that `apply` would drop as overtaken is not noted."""
@@ -239,6 +245,10 @@ def key_of(fact: Fact) -> FactKey:
 def family_of(fact: Fact) -> str:
     """Who counts the fact's epoch: the service that alone writes this kind of fact."""
     return (fact.source if isinstance(fact, SourceHealth) else tag_of(type(fact))).partition(".")[0]
+
+
+def _is_complete(source: Fact | None) -> bool:
+    return isinstance(source, SourceHealth) and source.complete_as_of is not None
 
 
 def touched_by(fact: Fact) -> Touched:

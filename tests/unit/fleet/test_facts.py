@@ -1,10 +1,11 @@
 """The table of facts: the newest of each thing, found from every side."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import msgspec
 import pytest
 
+from lockstep.contracts.common import WorkerKey
 from lockstep.contracts.facts import (
     SITE,
     Desired,
@@ -165,3 +166,22 @@ def test_several_changes_are_told_as_one() -> None:
     one, two = Touched(workers=frozenset({W})), Touched(nodes=frozenset({"h"}), clusters=frozenset({"main"}))
     assert one | two == together([one, two]) == Touched(frozenset({W}), frozenset({"h"}), frozenset({"main"}))
     assert not NOTHING
+
+
+@pytest.mark.parametrize(
+    ("source", "of", "concerned"),
+    [("slurm.node", "main", {("main", "gpu-1")}), ("kube", SITE, {("main", "gpu-1"), ("b", "gpu-9")})],
+)
+def test_a_source_that_is_complete_again_concerns_all_its_workers(
+    source: str, of: str, concerned: set[WorkerKey]
+) -> None:
+    """Also after a moment that no clock would call an outage: what was decided in it was that nothing is known."""
+    beat = SourceHealth(source=source, of=of, complete_as_of=AT)
+    incomplete = msgspec.structs.replace(beat, complete_as_of=None)
+    later = msgspec.structs.replace(beat, complete_as_of=AT + timedelta(seconds=1))
+    table = table_of(SlurmNode(cluster="main", name="gpu-1", base="IDLE"), SlurmNode(cluster="b", name="gpu-9", base="IDLE"))
+
+    assert table.apply(beat).workers == concerned
+    assert table.apply(later).workers == set()
+    assert table.apply(incomplete).workers == set()
+    assert table.apply(later).workers == concerned
