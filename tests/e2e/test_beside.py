@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from lockstep.kube.keys import POD_CORDON
 from tests.e2e.operator import PREFIX, Operator
 from tests.e2e.site import WORKERS, Site, always, eventually
 from tests.lab.lockstep import Lockstep
@@ -17,7 +18,8 @@ REST_S = 2.0
 def _operator(site: Site) -> Iterator[Operator]:
     """slurm-operator's loop, and a Lockstep that leaves to it what it writes, instead of the usual one."""
     site.lockstep.stop()
-    beside = Lockstep(site.lab, embedded_nats=True, settings={"policy": {"conditions": False, "protect": "off"}})
+    policy = {"conditions": False, "protect": "off", "pod_cordon": False}
+    beside = Lockstep(site.lab, embedded_nats=True, settings={"policy": policy})
     beside.up()
     try:
         with Operator(site).running() as operator:
@@ -88,6 +90,20 @@ def test_a_hold_outlives_what_slurm_operator_lifts(site: Site, operator: Operato
         site.release(name)
         eventually("no DRAIN", lambda worker=worker: not site.slurm(worker).drained, 30)
     rest(site, operator)
+
+
+def test_a_cordoned_pod_that_slurm_operator_did_not_drain_comes_back(site: Site, operator: Operator) -> None:
+    """It marks the pod, finds a drain of ours and leaves it; when ours is lifted it takes its mark away."""
+    site.hold("first", {"names": ["gpu-2"]}, reason="fan swap")
+    eventually("ours", lambda: site.slurm("gpu-2").reason.endswith("fan swap"))
+    site.kubectl("-n", "slurm", "annotate", "pod", "gpu-2", f"{POD_CORDON}=true")
+    rest(site, operator)
+    assert site.slurm("gpu-2").reason.endswith("fan swap")
+    site.release("first")
+    eventually("no DRAIN", lambda: not site.slurm("gpu-2").drained, 30)
+    rest(site, operator)
+    assert not site.slurm("gpu-2").drained
+    assert POD_CORDON not in site.pod("gpu-2")["metadata"].get("annotations", {})
 
 
 def test_an_administrators_drain_is_left_alone_by_both(site: Site, operator: Operator) -> None:

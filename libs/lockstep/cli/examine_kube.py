@@ -150,4 +150,7 @@ async def neighbour(reach: Reach) -> list[Check]:
             "slurm-operator sets the label while jobs run and takes it away after; set policy.protect: off to leave it"
         )
         found.append(warn("neighbour", f"{where}; both write the label pod-protect", hint))
-    return found or [ok("neighbour", f"{where}; conditions and protection are left to it")]
+    if policy.pod_cordon:
+        hint = "set policy.pod_cordon: false; it waits for the end of our drain, and ours for that of its annotation"
+        found.append(warn("neighbour", f"{where}; both answer the annotation pod-cordon", hint))
+    return found or [ok("neighbour", f"{where}; conditions, protection and pod-cordon are left to it")]

@@ -25,7 +25,7 @@ def standing(worker: Worker, policy: Policy, now: datetime) -> list[HoldView]:
     A mirror of ours (a cordon that we set, a DRAIN with our reason) is never a hold.
     """
     return in_order(
-        [*_resources(worker, now), *_from_node(worker, policy), *_from_pods(worker), *_from_slurm(worker, now)]
+        [*_resources(worker, now), *_from_node(worker, policy), *_from_pods(worker, policy), *_from_slurm(worker, now)]
     )
 
 
@@ -185,11 +185,11 @@ def _from_node(worker: Worker, policy: Policy) -> Iterator[HoldView]:
         )
 
 
-def _from_pods(worker: Worker) -> Iterator[HoldView]:
+def _from_pods(worker: Worker, policy: Policy) -> Iterator[HoldView]:
     pod = worker.pod
     if pod is None:
         return
-    if pod.pod_cordon:
+    if pod.pod_cordon and policy.pod_cordon:
         yield HoldView(
             id=f"pod-cordon/{pod.namespace}/{pod.name}",
             hold_class=HoldClass.CORDON,

@@ -179,7 +179,9 @@ def test_a_source_that_is_complete_again_concerns_all_its_workers(
     beat = SourceHealth(source=source, of=of, complete_as_of=AT)
     incomplete = msgspec.structs.replace(beat, complete_as_of=None)
     later = msgspec.structs.replace(beat, complete_as_of=AT + timedelta(seconds=1))
-    table = table_of(SlurmNode(cluster="main", name="gpu-1", base="IDLE"), SlurmNode(cluster="b", name="gpu-9", base="IDLE"))
+    table = table_of(
+        SlurmNode(cluster="main", name="gpu-1", base="IDLE"), SlurmNode(cluster="b", name="gpu-9", base="IDLE")
+    )
 
     assert table.apply(beat).workers == concerned
     assert table.apply(later).workers == set()

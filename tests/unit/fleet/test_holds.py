@@ -92,6 +92,11 @@ def test_every_kind_of_hold_stands_where_it_lives(differs: dict[str, Any], found
     assert ids(a_worker(**differs), WATCHED) == found
 
 
+def test_a_cordoned_pod_is_slurm_operators_where_the_policy_says_so() -> None:
+    """It marks pods as it likes, and drains them itself."""
+    assert ids(a_worker(pod=a_pod(pod_cordon=True)), Policy(pod_cordon=False)) == []
+
+
 @pytest.mark.parametrize(
     ("annotation", "counts"),
     [
