@@ -40,8 +40,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     conditions: bool = True
     """Write the pod conditions `SlurmNodeState*` as slurm-operator does. Where both run, only one should."""
     pod_cordon: bool = True
-    """The pod annotation `pod-cordon` is a hold. Where slurm-operator runs it is its own, and answered by its own drain:
-    it leaves the annotation behind when it finds a drain of ours, and takes it away only after that."""
+    """The pod annotation `pod-cordon` is a hold. Where slurm-operator runs it is answered by a drain of its own, or
+    stays until ours is lifted."""
     node_conditions: list[str] = []
     """What on a Kubernetes node counts as a hold; see `signal_of` for how each is written."""
     allowed_flags: list[str] = []
