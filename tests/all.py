@@ -1,8 +1,8 @@
 """`make test`: everything, what can go side by side side by side, and one summary at the end.
 
 The first time the lab is built, which takes some minutes; nothing else runs then, so that no test is late for it. Most
-tests wait most of the time: they go side by side in three lanes, two of them with a lab, and those go first. More lanes
-only starve each other on two cores. Each part's output goes to `build/test/`, and is shown when the part fails.
+tests wait most of the time: three parts go side by side, some with a lab of their own; more only starve each other on
+two cores. Each part's output goes to `build/test/`, and is shown when the part fails.
 """
 
 import os
@@ -18,11 +18,15 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 BIN = ROOT / ".venv" / "bin"
 LOGS = ROOT / "build" / "test"
+LANES = 3
+"""How many parts run at a time."""
 BESIDE = 5
 """How nice those are that run beside the lab's tests."""
 LAB_FIRST = [f"tests/e2e/test_{name}.py" for name in ("crashes", "faults", "random", "beside")]
 """Half of the lab's tests; all others are the other half, which takes no longer."""
 ON_LAB = "tests/integration/test_lab.py"
+WITH_KUBERNETES = [f"tests/integration/test_{name}.py" for name in ("chart", "kube_api", "rights", "compose", "images")]
+"""The integration tests that start a control plane, all on the same ports, or build images."""
 CHART = "tests/e2e/chart"
 MAIN_JOB = ("cordon", "holds", "foreign", "conditions", "progress", "protection", "cli", "random")
 ON_CHART = [
@@ -90,25 +94,21 @@ def pytest(name: str, *arguments: str, nice: int = 0, lab: str = "") -> Part:
     return Part(name, [*apart, python, "-m", "pytest", "-q", "--durations=25", *arguments], nice)
 
 
-def lanes() -> list[list[Part]]:
-    """What goes side by side; within a lane one after the other."""
+def parts() -> list[Part]:
+    """All of them, in the order in which they are begun: those with a lab and long ones first."""
     others = [f"--ignore={name}" for name in (*LAB_FIRST, CHART)]
+    plain = [f"--ignore={name}" for name in (ON_LAB, *WITH_KUBERNETES)]
     return [
-        [
-            pytest("lab tests 1", "--timeout=600", *LAB_FIRST, lab="one"),
-            pytest("chart tests", "--timeout=600", "--installed", "-k", NOT_IN_PODS, *ON_CHART, lab="one"),
-        ],
-        [
-            pytest("tests of the lab", ON_LAB, lab="two"),
-            pytest("lab tests 2", "--timeout=600", "tests/e2e", *others, lab="two"),
-        ],
-        [
-            Part("lint", ["make", "--no-print-directory", "lint"], BESIDE),
-            Part("types", ["make", "--no-print-directory", "types"], BESIDE),
-            Part("import contracts", ["make", "--no-print-directory", "imports"], BESIDE),
-            pytest("unit and contract tests", "tests/unit", "tests/contract", nice=BESIDE),
-            pytest("integration tests", "tests/integration", f"--ignore={ON_LAB}", nice=BESIDE),
-        ],
+        pytest("lab tests 1", "--timeout=600", *LAB_FIRST, lab="one"),
+        pytest("chart tests", "--timeout=600", "--installed", "-k", NOT_IN_PODS, *ON_CHART, lab="chart"),
+        pytest("integration tests 1", "tests/integration", *plain, nice=BESIDE),
+        pytest("lab tests 2", "--timeout=600", "tests/e2e", *others, lab="two"),
+        pytest("integration tests 2", *WITH_KUBERNETES, nice=BESIDE),
+        pytest("tests of the lab", ON_LAB, lab="three"),
+        pytest("unit and contract tests", "tests/unit", "tests/contract", nice=BESIDE),
+        Part("types", ["make", "--no-print-directory", "types"], BESIDE),
+        Part("lint", ["make", "--no-print-directory", "lint"], BESIDE),
+        Part("import contracts", ["make", "--no-print-directory", "imports"], BESIDE),
     ]
 
 
@@ -119,11 +119,10 @@ def main(only: str = "") -> int:
     build = Part("build the lab", [BIN / "python", "-m", "tests.lab", "build"])
     if not build.run().ok:
         return summary([build], time.monotonic() - begun)
-    wanted = [[part for part in lane if part.name.startswith(only)] for lane in lanes()]
-    with ThreadPoolExecutor(len(wanted)) as pool:
-        for lane in wanted:
-            pool.submit(lambda parts: [part.run() for part in parts], lane)
-    return summary([build, *(part for lane in wanted for part in lane)], time.monotonic() - begun)
+    wanted = [part for part in parts() if part.name.startswith(only)]
+    with ThreadPoolExecutor(LANES) as pool:
+        list(pool.map(Part.run, wanted))
+    return summary([build, *wanted], time.monotonic() - begun)
 
 
 def summary(parts: Sequence[Part], took_s: float) -> int:

@@ -20,14 +20,21 @@ POD_CORDON = "nodeset.slinky.slurm.net/pod-cordon"
 REASON = "nodeset.slinky.slurm.net/node-cordon-reason"
 HOLDS = "/apis/lockstep.sh/v1alpha1/namespaces/slurm/holds"
 WORKERS = ("gpu-1", "gpu-2", "gpu-3")
+LATER_S = 0.3
 
 
 def eventually(what: str, ask: Callable[[], T], timeout_s: float = 20, pause_s: float = 0.05) -> T:
-    """The first true answer; fails with the last one and with `what` was waited for."""
-    deadline = time.monotonic() + timeout_s
+    """The first true answer; fails with the last one and with `what` was waited for.
+
+    Asks often at first, later a few times a second, and never for more than half of the time: most questions start a
+    command, which takes from what is waited for.
+    """
+    began = asked = time.monotonic()
     while not (answer := ask()):
-        assert time.monotonic() < deadline, f"{what}: still {answer!r} after {timeout_s:g} s"
-        time.sleep(pause_s)
+        now = time.monotonic()
+        assert now - began < timeout_s, f"{what}: still {answer!r} after {timeout_s:g} s"
+        time.sleep(max(pause_s, now - asked, min((now - began) / 10, LATER_S)))
+        asked = time.monotonic()
     return answer
 
 

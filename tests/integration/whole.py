@@ -120,13 +120,15 @@ class Site:
         return {item["name"]: item for item in answer["items"]}
 
     async def until(self, name: str, **wanted: Any) -> dict[str, Any]:
-        """Waits until a worker is seen like this."""
+        """Waits until a worker is seen like this. Looks for half of the time: the command takes from the services."""
         end = monotonic() + 20
         while True:
+            began = monotonic()
             seen: dict[str, Any] = (await self.workers())[name]
             if all(seen[key] == value for key, value in wanted.items()):
                 return seen
             assert monotonic() < end, json.dumps(seen)
+            await asyncio.sleep(monotonic() - began)
 
 
 async def started(
