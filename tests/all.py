@@ -22,11 +22,13 @@ LANES = 3
 """How many parts run at a time."""
 BESIDE = 5
 """How nice those are that run beside the lab's tests."""
-LAB_FIRST = [f"tests/e2e/test_{name}.py" for name in ("crashes", "faults", "random", "beside")]
-"""Half of the lab's tests; all others are the other half, which takes no longer."""
+LAB_FIRST = [f"tests/e2e/test_{name}.py" for name in ("crashes", "faults", "beside")]
+"""What goes wrong, on a lab of its own."""
 ON_LAB = "tests/integration/test_lab.py"
 WITH_KUBERNETES = [f"tests/integration/test_{name}.py" for name in ("chart", "kube_api", "rights", "compose", "images")]
 """The integration tests that start a control plane, all on the same ports, or build images."""
+THROUGH_NATS = [f"tests/integration/test_{name}.py" for name in ("bus", "bus_service", "delivery", "gaps", "queue")]
+"""About half of the others: those of what NATS may do to us."""
 CHART = "tests/e2e/chart"
 MAIN_JOB = ("cordon", "holds", "foreign", "conditions", "progress", "protection", "cli", "random")
 ON_CHART = [
@@ -34,9 +36,9 @@ ON_CHART = [
     *(f"tests/e2e/test_{name}.py" for name in MAIN_JOB),
     *(f"{CHART}/test_{name}.py" for name in ("three_servers", "uninstall")),
 ]
-"""The tests that try the installed chart: its own, and those of the main job."""
-NOT_IN_PODS = "not in_the_instant and not without_nats"
-"""The hundred races are run on processes; and it is not the chart's NATS that the other one stops."""
+"""The tests that try the installed chart: its own, and those of the main job, which are run in pods alone."""
+ON_PROCESSES = "in_the_instant or without_nats"
+"""But not these: the hundred races, and because it is not the chart's NATS that the other one stops."""
 SUMMARY = re.compile(r"\d (passed|failed|errors?).* in [\d.]+s")
 """The line in which pytest says how many."""
 COUNTS = re.compile(r"(\d+) (passed|failed|errors?|skipped)\b")
@@ -96,15 +98,18 @@ def pytest(name: str, *arguments: str, nice: int = 0, lab: str = "") -> Part:
 
 def parts() -> list[Part]:
     """All of them, in the order in which they are begun: those with a lab and long ones first."""
-    others = [f"--ignore={name}" for name in (*LAB_FIRST, CHART)]
-    plain = [f"--ignore={name}" for name in (ON_LAB, *WITH_KUBERNETES)]
+    job = [f"tests/e2e/test_{name}.py" for name in MAIN_JOB]
+    others = [f"--ignore={name}" for name in (*LAB_FIRST, *job, CHART)]
+    plain = [f"--ignore={name}" for name in (ON_LAB, *WITH_KUBERNETES, *THROUGH_NATS)]
     return [
         pytest("lab tests 1", "--timeout=600", *LAB_FIRST, lab="one"),
-        pytest("chart tests", "--timeout=600", "--installed", "-k", NOT_IN_PODS, *ON_CHART, lab="chart"),
+        pytest("chart tests", "--timeout=600", "--installed", "-k", f"not ({ON_PROCESSES})", *ON_CHART, lab="chart"),
         pytest("integration tests 1", "tests/integration", *plain, nice=BESIDE),
+        pytest("integration tests 2", *THROUGH_NATS, nice=BESIDE),
         pytest("lab tests 2", "--timeout=600", "tests/e2e", *others, lab="two"),
-        pytest("integration tests 2", *WITH_KUBERNETES, nice=BESIDE),
-        pytest("tests of the lab", ON_LAB, lab="three"),
+        pytest("lab tests 3", "--timeout=600", "-k", ON_PROCESSES, *job, lab="three"),
+        pytest("integration tests 3", *WITH_KUBERNETES, nice=BESIDE),
+        pytest("tests of the lab", ON_LAB, lab="four"),
         pytest("unit and contract tests", "tests/unit", "tests/contract", nice=BESIDE),
         Part("types", ["make", "--no-print-directory", "types"], BESIDE),
         Part("lint", ["make", "--no-print-directory", "lint"], BESIDE),

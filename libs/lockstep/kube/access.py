@@ -2,21 +2,22 @@
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
-from kubernetes_asyncio.client import Configuration
-from kubernetes_asyncio.config import load_incluster_config, load_kube_config
 
 from lockstep.base.errors import BadInput
 from lockstep.base.text import one_line
 from lockstep.kube.settings import KubeClientSettings
 
+if TYPE_CHECKING:
+    from kubernetes_asyncio.client import Configuration
+
 
 class Access(msgspec.Struct, frozen=True, kw_only=True):
     """One reading of the configuration."""
 
-    config: Configuration
+    config: "Configuration"
     authorization: str
     """The header's value; empty with a client certificate."""
     rereadable: bool
@@ -31,6 +32,10 @@ async def read_access(settings: KubeClientSettings) -> Access:
     Raises:
         BadInput: there is no usable configuration; says where it was looked for.
     """
+    # Half of the time that a command takes to start: those that ask NATS alone do without.
+    from kubernetes_asyncio.client import Configuration  # noqa: PLC0415
+    from kubernetes_asyncio.config import load_incluster_config, load_kube_config  # noqa: PLC0415
+
     config = Configuration()
     path = _kubeconfig(settings)
     try:

@@ -6,13 +6,15 @@ environment is asked once.
 
 import ssl
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 import msgspec
-from kubernetes_asyncio.client import Configuration
+
+if TYPE_CHECKING:
+    from kubernetes_asyncio.client import Configuration
 
 READ_BUFFER = 2**21
 """Bytes; one line of a watch is a whole object, and etcd takes objects of up to 1.5 MiB."""
@@ -21,7 +23,7 @@ READ_BUFFER = 2**21
 class Session:
     """Connections to the address of `config`, with its certificates. `close` it."""
 
-    def __init__(self, config: Configuration, *, connections: int) -> None:
+    def __init__(self, config: "Configuration", *, connections: int) -> None:
         self.host = str(config.host)
         """The server's address."""
         self._options: dict[str, Any] = {"proxy": config.proxy or _proxy_for(self.host)}
@@ -52,7 +54,7 @@ class Session:
         await self._http.close()
 
 
-def tls_of(config: Configuration) -> ssl.SSLContext:
+def tls_of(config: "Configuration") -> ssl.SSLContext:
     """Whom to trust, and who we are.
 
     Certificates are judged as Kubernetes' own clients do: Python's strict rules, the default since 3.13, refuse every
