@@ -60,13 +60,6 @@ def test_every_pod_is_restricted(case: str) -> None:
             assert all(mount.get("readOnly") for mount in container["volumeMounts"] if mount["name"] != "data")
 
 
-def test_a_service_changes_hands_once_in_an_upgrade(case: str) -> None:
-    """All its pods are replaced together, when their successors are ready."""
-    strategies = [deployment["spec"]["strategy"] for deployment in services(case)]
-    assert strategies
-    assert all(s["rollingUpdate"] == {"maxSurge": "100%", "maxUnavailable": 0} for s in strategies)
-
-
 def test_only_who_talks_to_kubernetes_has_a_token_for_it(case: str) -> None:
     """Each service its own account; NATS and Jaeger have none."""
     accounts = [pod_of(each).get("serviceAccountName") for each in services(case)]

@@ -26,7 +26,7 @@ spec:
   revisionHistoryLimit: 3
   strategy:
     type: RollingUpdate
-    rollingUpdate: {maxSurge: 100%, maxUnavailable: 0}
+    rollingUpdate: {maxSurge: 1, maxUnavailable: 0}
   selector:
     matchLabels:{{ $selector | nindent 6 }}
   template:
