@@ -79,11 +79,11 @@ class Watchman:
         self,
         allowed_flags: Collection[str] = (),
         ref_of: RefOf | None = None,
-        echo_of: EchoOf = lambda _before, _after: "",
+        echo_of: EchoOf | None = None,
     ) -> None:
         """`ref_of` says where a worker is, for the events about it; `echo_of` which write of ours they show."""
         self._allowed = frozenset(allowed_flags)
-        self._echo_of = echo_of
+        self._echo_of = echo_of or _no_echo
         self._ref = ref_of or _bare_ref
         self._named: set[str] = set()
         """Words that nobody here knows and that were named already."""
@@ -261,6 +261,10 @@ def _without_its_ping(was: str, node: SlurmNode) -> str:
 
 def _bare_ref(node: SlurmNode) -> WorkerRef:
     return WorkerRef(cluster=node.cluster, name=node.name)
+
+
+def _no_echo(_before: SlurmNode | None, _after: SlurmNode) -> str:
+    return ""
 
 
 def _mark(node: SlurmNode, at: datetime, what: str) -> str:

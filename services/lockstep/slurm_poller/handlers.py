@@ -25,9 +25,9 @@ from lockstep.runtime.tracing import Step, steps
 from lockstep.slurm import again
 from lockstep.slurm.errors import SlurmError
 from lockstep.slurm.port import JobList, SlurmApi
+from lockstep.slurm_poller.causes import Change
 from lockstep.slurm_poller.decide import (
     Difference,
-    EchoOf,
     Pace,
     RefOf,
     Watchman,
@@ -41,6 +41,7 @@ from lockstep.slurm_poller.decide import (
 )
 from lockstep.slurm_poller.jobs import Runs
 from lockstep.slurm_poller.model import Source, Told
+from lockstep.slurm_poller.news import News
 
 RESERVATIONS_EVERY_S = 10.0
 FULL_EVERY_S = 60.0
@@ -77,13 +78,13 @@ class ClusterPoller:
         known: Iterable[Fact] = (),
         step_of: Callable[[SlurmNode | None, SlurmNode], Step] = lambda _before, _after: Step(NAME),
         ref_of: RefOf | None = None,
-        echo_of: EchoOf = lambda _before, _after: "",
+        news: News | None = None,
         tell: Callable[[SourceLost], Awaitable[None]] = _nobody,
     ) -> None:
         """`known` is what the stream says of this source: only differences are told. `jobs`: see the settings.
 
-        `step_of` gives the span of a change from what was told to what is, `echo_of` the event that tells of the write
-        of ours which it shows; `ref_of` says where a worker is.
+        `step_of` gives the span of a change from what was told to what is, `news` the event that tells of the write of
+        ours which it shows; `ref_of` says where a worker is.
         """
         known = list(known)
         self._cluster = cluster
@@ -93,7 +94,8 @@ class ClusterPoller:
         self._step_of = step_of
         self._tell = tell
         self._log = log.bind(cluster=cluster)
-        self._watchman = Watchman(policy.allowed_flags, ref_of, echo_of)
+        self._news = news
+        self._watchman = Watchman(policy.allowed_flags, ref_of, news.echo_of if news else None)
         self._nodes = _known(SlurmNode, known, cluster)
         self._jobs = _known(SlurmJob, known, cluster)
         self._reservations = _known(SlurmReservation, known, cluster)
@@ -179,8 +181,22 @@ class ClusterPoller:
                 self._is_doubtful = True
                 self._log.warning("Most nodes are missing, reading again", count=len(told.gone))
                 return await self._failed(self._node_source, f"{len(told.gone)} nodes are missing at once", at)
-            self._is_doubtful, self._since = False, answer.last_update
+            self._is_doubtful = False
             self._full_at = clock.monotonic() if full else self._full_at
+        early = self._early(told.changed)
+        await self._tell_nodes(Difference([node for node in told.changed if node.name not in early], told.gone), at)
+        if early and self._news is not None:
+            await self._news.told(early.values())
+            await self._tell_nodes(Difference([after for _, after in early.values()], []), at)
+        self._since = answer.last_update if answer is not None else self._since
+        return await self._succeeded(self._node_source, at)
+
+    def _early(self, changed: Iterable[SlurmNode]) -> dict[str, Change]:
+        """By name those that show a write of ours before the news of it; all else that was read does not wait."""
+        changes: Iterable[Change] = ((self._nodes.get(node.name), node) for node in changed)
+        return {change[1].name: change for change in changes if self._news and self._news.is_awaited(*change)}
+
+    async def _tell_nodes(self, told: Difference[SlurmNode], at: datetime) -> None:
         if self._is_first:
             events = self._watchman.first(told.changed, at)
         else:
@@ -195,7 +211,6 @@ class ClusterPoller:
                 observe_leg("read-to-fact", (clock.now() - at).total_seconds(), traceparent=traceparent)
                 self._is_draining = is_draining(self._nodes.values())
                 self._leaving = leaving_names(self._nodes.values())
-        return await self._succeeded(self._node_source, at)
 
     async def _read_jobs(self) -> int:
         """Jobs are read later than the nodes that show a drain, so that what is then missing has ended.

@@ -17,8 +17,8 @@ from lockstep.runtime.ports import Ports
 from lockstep.runtime.service import Service
 from lockstep.runtime.site import site_of
 from lockstep.runtime.telemetry import Outage
-from lockstep.slurm_poller.causes import Echoes
 from lockstep.slurm_poller.handlers import ClusterPoller
+from lockstep.slurm_poller.news import News
 from lockstep.slurm_poller.shown import slurm_read
 from lockstep.slurm_poller.traces import Traces
 
@@ -47,7 +47,7 @@ async def run(ports: Ports) -> None:
                 known=known,
                 step_of=Traces(table).step,
                 ref_of=ref_of,
-                echo_of=Echoes(table, ports.mirror.cause_of).of,
+                news=News(ports.mirror),
                 tell=partial(_tell, ports),
             )
             tasks.create_task(_poll(poller, f"{ports.name}/{cluster}", ports))

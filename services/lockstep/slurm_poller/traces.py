@@ -5,7 +5,8 @@ from lockstep.contracts.facts import SlurmNode, worker_key
 from lockstep.fleet.facts import FactTable
 from lockstep.fleet.flows import attributes_of, is_recent, others
 from lockstep.runtime.tracing import Step
-from lockstep.slurm import reasons, states
+from lockstep.slurm import reasons
+from lockstep.slurm_poller.causes import our_words
 from lockstep.slurm_poller.handlers import NAME
 
 
@@ -25,23 +26,17 @@ class Traces:
     def _shown(self, before: SlurmNode | None, after: SlurmNode) -> str:
         """The trace of the write of ours that shows here first.
 
-        The node may be read before the news of the write has come: then what was wanted tells it.
+        Where the news of the write has not come, what was wanted tells it.
         """
         key, now = worker_key(after), clock.now()
         wrote, desired = self._table.wrote.get(key), self._table.desired.get(key)
-        was, stands = _our_words(before), _our_words(after)
+        was, stands = our_words(before), our_words(after)
         if was == stands:
             return ""
         if wrote is not None and is_recent(wrote.read_at, now) and wrote.traceparent and _told(wrote.words, stands):
             return wrote.traceparent
         wanted = desired if desired is not None and _told(desired.words, stands) else None
         return self._table.flows.origin([wanted], now).traceparent
-
-
-def _our_words(node: SlurmNode | None) -> str:
-    """The words of our own DRAIN, as far as one stands."""
-    ours = node is not None and states.is_drain(node.base, node.flags) and reasons.is_ours(node.reason)
-    return node.reason if node is not None and ours else ""
 
 
 def _told(words: str, shown: str) -> bool:

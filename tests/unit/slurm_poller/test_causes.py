@@ -8,7 +8,18 @@ import pytest
 from lockstep.contracts.facts import Desired, SlurmNode, Wrote, worker_key
 from lockstep.fleet.facts import FactKey
 from lockstep.slurm_poller.causes import Echoes
-from tests.builders import CLUSTER, NAME, OURS, a_desired, a_slurm_node, a_table, a_view, wrote_drain, wrote_undrain
+from tests.builders import (
+    CLUSTER,
+    NAME,
+    OURS,
+    a_desired,
+    a_slurm_node,
+    a_table,
+    a_view,
+    ago,
+    wrote_drain,
+    wrote_undrain,
+)
 
 IDLE = a_slurm_node("IDLE")
 DRAINED = a_slurm_node("IDLE+DRAIN", reason=OURS)
@@ -17,7 +28,10 @@ FOREIGN = a_slurm_node("IDLE+DRAIN", reason="bad DIMM")
 SET = wrote_drain(cause="drain-set")
 LIFTED = wrote_undrain(cause="drain-lifted")
 HELD = a_desired(a_view())
+HELD_ANEW = a_desired(a_view(), episode=2)
 FREE = a_desired()
+READ_SINCE = a_slurm_node("IDLE", read_at=ago(5))
+"""Later than `SET` was answered."""
 
 
 def asked(*keys: FactKey) -> str:
@@ -52,6 +66,42 @@ def test_a_change_names_the_write_that_it_shows(
 def test_a_write_that_the_stream_has_not_told_is_not_named_yet() -> None:
     """In one process the table has it before its event is there; until then, what asked for it stands in its place."""
     assert Echoes(a_table(SET, HELD), asked).of(IDLE, DRAINED) == "asked"
+
+
+@pytest.mark.parametrize(
+    ("known", "before", "after"),
+    [
+        pytest.param([HELD], IDLE, DRAINED, id="the first DRAIN"),
+        pytest.param([LIFTED, HELD], IDLE, DRAINED, id="the news is that of the write before"),
+        pytest.param([SET, HELD, READ_SINCE], IDLE, DRAINED, id="somebody resumed it, and it is set again"),
+        pytest.param([SET, HELD], DRAINED, a_slurm_node("IDLE+DRAIN", reason=OURS + "!"), id="other words"),
+        pytest.param([LIFTED, FREE], IDLE, DRAINED, id="the hold has ended meanwhile"),
+        pytest.param([SET, FREE], DRAINED, IDLE, id="our UNDRAIN"),
+        pytest.param([SET, HELD_ANEW], DRAINED, IDLE, id="our UNDRAIN, and another hold has come meanwhile"),
+    ],
+)
+def test_a_write_that_shows_before_it_is_told_is_awaited(known: list[Any], before: SlurmNode, after: SlurmNode) -> None:
+    """Its news is on its way, for our words come and go by our writes alone."""
+    assert Echoes(a_table(*known), told(known)).is_early(before, after)
+
+
+@pytest.mark.parametrize(
+    ("known", "before", "after"),
+    [
+        pytest.param([SET, HELD], IDLE, DRAINED, id="our DRAIN was told"),
+        pytest.param([LIFTED, FREE], DRAINED, IDLE, id="our UNDRAIN was told"),
+        pytest.param([SET, HELD], DRAINED, IDLE, id="somebody resumes what a hold keeps out"),
+        pytest.param([HELD], IDLE, FOREIGN, id="an administrator's drain"),
+        pytest.param([SET, FREE], DRAINED, FOREIGN, id="an administrator's words over ours"),
+        pytest.param([LIFTED, FREE], FOREIGN, IDLE, id="an administrator lifts her own drain"),
+        pytest.param([HELD], BUSY, DRAINED, id="a job ends under our DRAIN"),
+        pytest.param([], DRAINED, IDLE, id="nobody has asked for anything"),
+        pytest.param([HELD], None, DRAINED, id="a node that nobody knew"),
+    ],
+)
+def test_nothing_else_is_awaited(known: list[Any], before: SlurmNode | None, after: SlurmNode) -> None:
+    """What others did is told at once, and so is what changes under our DRAIN."""
+    assert not Echoes(a_table(*known), told(known)).is_early(before, after)
 
 
 def told(known: list[Any]) -> Callable[..., str]:
