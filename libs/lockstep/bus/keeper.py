@@ -17,9 +17,9 @@ import structlog
 from lockstep.base import clock
 from lockstep.base.errors import Retry
 from lockstep.bus.acks import Acks
-from lockstep.bus.connection import NO_MESSAGE, ApiError, Connection
+from lockstep.bus.connection import NO_MESSAGE, STREAM_NOT_FOUND, ApiError, Connection
 from lockstep.bus.envelope import EXPECTED_SEQUENCE, pack_fact, unpack_fact
-from lockstep.bus.losses import agreed, happened, loss, used
+from lockstep.bus.losses import agreed, happened, is_later, loss, used
 from lockstep.bus.streams import StreamState, ensure, stream_state, there
 from lockstep.contracts.events import Event, GapFound, StreamFilling
 from lockstep.contracts.facts import StreamHealth
@@ -160,24 +160,30 @@ class StreamKeeper:
             self._events = []
 
     async def _look_at(self, stream: Stream, facts: Facts) -> None:
-        is_facts = stream.name == FACTS.name
+        name, is_facts = stream.name, stream.name == FACTS.name
+        if name not in self._known:
+            self._known[name] = await self._said(name) or _Said(0, StreamHealth(stream=name))
+        before = self.seen.get(name)
+        state = self.seen[name] = await self._state(stream)
+        standing = facts.standing if is_facts else 0
+        lost = loss(stream, before or state, state, clock.now(), standing=standing)
+        if is_facts:
+            lost = lost or await self._broken_claim(facts.claims)
+        if lost:
+            self._suspicions.setdefault(name, lost)
+        stuck_for_s = self._stuck_s if is_facts and not facts.stuck_for_s else 0.0
+        await self._settle(stream, state, stuck_for_s)
+        self._suspicions.pop(name, None)
+
+    async def _state(self, stream: Stream) -> StreamState:
+        """The stream as it stands; made anew if there is none."""
         state = await stream_state(self._connection, stream.name)
         if state is None:
             await self._make(self._connection, [stream])
             state = await stream_state(self._connection, stream.name)
         if state is None:
             raise Retry(f"stream {stream.name} does not stay")
-        before = self.seen.get(stream.name)
-        self.seen[stream.name] = state
-        standing = facts.standing if is_facts else 0
-        lost = loss(stream, before or state, state, clock.now(), standing=standing)
-        if is_facts:
-            lost = lost or await self._broken_claim(facts.claims)
-        if lost:
-            self._suspicions.setdefault(stream.name, lost)
-        stuck_for_s = self._stuck_s if is_facts and not facts.stuck_for_s else 0.0
-        await self._settle(stream.name, state, stuck_for_s)
-        self._suspicions.pop(stream.name, None)
+        return state
 
     async def _broken_claim(self, claims: Sequence[Claim]) -> str:
         for subject, sequence, stands in claims:
@@ -186,22 +192,25 @@ class StreamKeeper:
                 return f"message {sequence}, which was acknowledged, is missing"
         return ""
 
-    async def _settle(self, name: str, state: StreamState, stuck_for_s: float) -> None:
-        """Sees to it that what is said of the stream is true, and tells what is new."""
-        known = self._known.get(name)
-        is_facts = name == FACTS.name
+    async def _settle(self, stream: Stream, state: StreamState, stuck_for_s: float) -> None:
+        """Sees to it that what is said of the stream is true, and tells what is new.
+
+        A loss is looked for from the state that was seen after the newest loss was said, never from an older one: that
+        would show the same loss again.
+        """
+        name, is_facts = stream.name, stream.name == FACTS.name
+        known = self._known[name]
         lost = self._suspicions.get(name, "")
-        nothing = StreamHealth(stream=name)
-        if known and not is_facts and agreed(known.health, None, state, clock.now(), lost=lost) == known.health:
+        if not is_facts and agreed(known.health, None, state, clock.now(), lost=lost) == known.health:
             return
         there = await self._said(name)
-        if known is None:
-            known = self._known[name] = there or _Said(0, nothing)
-        elif is_facts and known.sequence and (there is None or there.health.losses < known.health.losses):
+        if is_facts and known.sequence and (there is None or there.sequence < known.sequence):
             lost = lost or "what was said of the stream itself is missing"
+        if lost or (there and is_later(there.health, known.health)):
+            state = self.seen[name] = await self._state(stream)
         found = there.health if there else None
         wanted = agreed(known.health, found, state, clock.now(), lost=lost, stuck_for_s=stuck_for_s)
-        if wanted != found and (is_facts or wanted != nothing):
+        if wanted != found and (is_facts or wanted != StreamHealth(stream=name)):
             there = await self._say(wanted, there.sequence if there else 0)
             self._adopt(known, there, ours=True)
         elif there is not None:
@@ -242,7 +251,7 @@ class StreamKeeper:
         try:
             answer = await self._connection.call(f"STREAM.MSG.GET.{FACTS.name}", {"last_by_subj": subject})
         except ApiError as e:
-            if e.err_code != NO_MESSAGE:
+            if e.err_code not in {NO_MESSAGE, STREAM_NOT_FOUND}:
                 raise
             return None
         return int(answer["message"]["seq"]), b64decode(answer["message"].get("data", ""))

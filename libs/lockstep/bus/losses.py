@@ -15,6 +15,7 @@ ROOMY = 0.7
 """Below this share it no longer does."""
 _YOUNG = 0.9
 """A message that has lived for a smaller share of its time, in a stream that is less full, went before its time."""
+_TICK = timedelta(microseconds=1)
 
 
 def loss(stream: Stream, before: StreamState, after: StreamState, at: datetime, *, standing: int = 0) -> str:
@@ -46,6 +47,14 @@ def used(state: StreamState) -> float:
     return state.bytes / state.max_bytes if state.max_bytes > 0 else 0.0
 
 
+def is_later(one: StreamHealth, other: StreamHealth) -> bool:
+    """Whether one says a loss that was found after the newest of the other.
+
+    Their counts do not tell: what is said goes with the facts, and then each process counts on from what it knew.
+    """
+    return one.lost_at is not None and (other.lost_at is None or one.lost_at > other.lost_at)
+
+
 def agreed(
     known: StreamHealth,
     there: StreamHealth | None,
@@ -57,11 +66,13 @@ def agreed(
 ) -> StreamHealth:
     """What must be said of a stream, given what we knew, what is said, and what we found.
 
-    A loss that is said already is not said again: `lost` counts only while as many losses are said as we knew of.
+    A loss that is said already is not said again: `lost` counts only while nobody has said a later one than we knew of.
     """
-    health = there if there is not None and there.losses >= known.losses else known
-    if lost and health.losses == known.losses:
-        health = msgspec.structs.replace(health, losses=known.losses + 1, lost_at=at, detail=lost)
+    health = known if there is None or is_later(known, there) else there
+    if lost and not (there and is_later(there, known)):
+        losses = max(known.losses, health.losses) + 1
+        lost_at = max(at, health.lost_at + _TICK) if health.lost_at else at
+        health = msgspec.structs.replace(health, losses=losses, lost_at=lost_at, detail=lost)
     if used(state) >= FILLING and health.filling_since is None:
         health = msgspec.structs.replace(
             health, filling_since=at, used_bytes=state.bytes, limit_bytes=max(state.max_bytes, 0)
@@ -78,7 +89,7 @@ def happened(before: StreamHealth, after: StreamHealth) -> list[Event]:
     """The events between two sayings. Whoever tells them tells the same, so that each is stored once."""
     found: list[Event] = []
     name = after.stream
-    if after.losses > before.losses and after.lost_at is not None:
+    if after.lost_at is not None and is_later(after, before):
         mark = f"{name}:gap:{after.lost_at.isoformat()}"
         found.append(GapFound(id=mark, at=after.lost_at, where=name, detail=after.detail))
     if after.filling_since is not None and after.filling_since != before.filling_since:

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from lockstep.bus.losses import agreed, happened, loss, used
+from lockstep.bus.losses import agreed, happened, is_later, loss, used
 from lockstep.bus.streams import StreamState
 from lockstep.contracts.events import GapFound, SourceBack, StreamFilling
 from lockstep.contracts.facts import StreamHealth
@@ -87,6 +87,37 @@ def test_a_loss_that_another_process_said_is_not_said_again() -> None:
 def test_losses_are_counted_on_when_the_count_itself_was_lost(there: StreamHealth | None) -> None:
     """Else a process that remembers more would take the next loss for an old one."""
     assert agreed(KNOWN, there, a_state(), NOW, lost="gone").losses == 3
+
+
+def test_a_later_loss_is_told_by_its_time_and_not_by_the_count() -> None:
+    """Who missed a loss counts less; what it says of the next, after the facts went, is no news to those who count."""
+    counts = StreamHealth(stream="S", losses=3, lost_at=NOW - timedelta(seconds=9), detail="purged")
+    said = agreed(KNOWN, None, a_state(), NOW, lost="made anew")
+
+    assert said.losses == counts.losses
+    assert agreed(counts, said, a_state(), NOW + timedelta(seconds=1), lost="made anew") == said
+    assert [event.id for event in happened(counts, said)] == [f"S:gap:{NOW.isoformat()}"]
+
+
+def test_what_an_older_copy_of_the_facts_says_is_no_news() -> None:
+    """The loss that it tells was told; the one that it does not know is said again, and is none to who knew it."""
+    older = StreamHealth(stream="S", losses=2, lost_at=NOW - timedelta(seconds=9))
+    known = StreamHealth(stream="S", losses=3, lost_at=NOW)
+
+    wanted = agreed(known, older, a_state(), NOW + timedelta(seconds=1))
+
+    assert wanted == known
+    assert happened(known, wanted) == []
+
+
+def test_a_loss_is_later_than_what_was_said_before_whatever_the_clock_says() -> None:
+    """Another's clock goes a second fast; ours finds the next loss."""
+    fast = StreamHealth(stream="S", losses=2, lost_at=NOW + timedelta(seconds=1))
+
+    wanted = agreed(fast, fast, a_state(), NOW, lost="purged")
+
+    assert is_later(wanted, fast)
+    assert wanted.losses == 3
 
 
 def test_a_filling_stream_is_told_once_and_again_only_after_there_was_room() -> None:
