@@ -34,7 +34,7 @@ MAIN_JOB = ("cordon", "holds", "foreign", "conditions", "progress", "protection"
 ON_CHART = [
     *(f"{CHART}/test_{name}.py" for name in ("upgrade", "failover")),
     *(f"tests/e2e/test_{name}.py" for name in MAIN_JOB),
-    *(f"{CHART}/test_{name}.py" for name in ("three_servers", "uninstall")),
+    *(f"{CHART}/test_{name}.py" for name in ("uninstall", "three_servers")),
 ]
 """The tests that try the installed chart: its own, and those of the main job, which are run in pods alone."""
 ON_PROCESSES = "in_the_instant or without_nats"

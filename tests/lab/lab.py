@@ -93,6 +93,8 @@ class Lab:
         self.jaeger = Jaeger(self.processes)
         """Not part of `up` either."""
         self.fail = Faults(self.processes, self.kube, self.nodes)
+        self._loaded: set[tuple[Path, int]] = set()
+        """Archives with the time of their last change."""
 
     @classmethod
     def up(
@@ -153,8 +155,11 @@ class Lab:
         return all(self.processes.alive(name) for name in wanted) and self.kube.ready()
 
     def load(self, archive: Path) -> None:
-        """Make an image known to every node; hollow nodes need none."""
-        images.load(archive, self.nodes)
+        """Make an image known to every node, once; hollow nodes need none."""
+        version = (archive, archive.stat().st_mtime_ns)
+        if version not in self._loaded:
+            images.load(archive, self.nodes)
+            self._loaded.add(version)
 
     def build_image(self, dockerfile: Path, context: Path, tag: str, *arguments: str) -> None:
         """Build a Dockerfile and make the image known to every node."""

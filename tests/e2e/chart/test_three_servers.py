@@ -15,7 +15,7 @@ from tests.lab.installed import PERSON, Installed
 from tests.lab.lab import Lab
 
 
-@pytest.fixture(name="three")
+@pytest.fixture(scope="module", name="three")
 def _three(lab: Lab) -> Iterator[Site]:
     """A release with three servers from its first day."""
     installed = Installed(lab)

@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 import pytest
 
 from tests.e2e.guard import Guard, in_step
 from tests.e2e.site import Site, eventually
 from tests.lab import product
-from tests.lab.installed import Installed
+from tests.lab.installed import PERSON, Installed
 from tests.lab.lab import Lab
 
 RELEASED = next(Path(__file__).parent.glob("lockstep-*.tgz"))
@@ -24,6 +24,10 @@ TAKEOVERS = 2
 NODES = 20
 EVERY_S = 0.01
 """Between two changes of a Kubernetes node: a hundred facts a second."""
+
+
+UNSCHEDULABLE = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
+"""Set together with a cordon it is not left to Kubernetes' own controller, which asks twice more for it."""
 
 
 class Changes:
@@ -56,51 +60,60 @@ class Changes:
         began = time.monotonic()
         while not self._ended.is_set():
             name = f"spare-{self.count % NODES}"
-            change = {"spec": {"unschedulable": not self.cordoned[name]}}
+            cordon = not self.cordoned[name]
+            change = {"spec": {"unschedulable": cordon, "taints": [UNSCHEDULABLE] if cordon else None}}
             self._kube.request("PATCH", f"/api/v1/nodes/{name}", change, kind="application/merge-patch+json")
-            self.cordoned[name] = not self.cordoned[name]
+            self.cordoned[name] = cordon
             self.count += 1
             time.sleep(max(0, began + self.count * EVERY_S - time.monotonic()))
 
 
-@pytest.fixture(name="released")
-def _released(lab: Lab) -> Iterator[Site]:
-    """A site that runs the last released chart, and goes on with this one when the test is over."""
+class Released(NamedTuple):
+    """A site that began with the last released chart."""
+
+    site: Site
+    password: str
+    """Which a NATS user got then."""
+
+
+@pytest.fixture(scope="module", name="released")
+def _released(lab: Lab) -> Iterator[Released]:
+    """The last released chart is installed once; the tests go on from there."""
     before = Installed(lab, chart=RELEASED)
     before.install({"image": {"tag": product.version()}})
     site = Site(lab, before)
     site.settle()
-    yield site
+    yield Released(site, before.password(PERSON))
     site.reset()
 
 
-def test_an_upgrade_and_a_rollback_lose_nothing_and_let_nobody_go(lab: Lab, released: Site) -> None:
+def test_an_upgrade_and_a_rollback_lose_nothing_and_let_nobody_go(lab: Lab, released: Released) -> None:
     """A job runs on a worker that is leaving: all services are replaced, twice, and it is still leaving."""
-    now = Installed(lab)
-    job = released.job("gpu-1")
-    host = released.cordon("gpu-1")
-    in_step(released)
+    now, site = Installed(lab), released.site
+    job = site.job("gpu-1")
+    host = site.cordon("gpu-1")
+    in_step(site)
     since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     changes = Changes(lab)
-    with Guard(released).watching() as guard:
+    with Guard(site).watching() as guard:
         guard.stays("gpu-1")
         with changes.running():
             now.install({"log": {"level": "debug", "format": "json"}})
             now.up()
-            assert released.job_state(job) == "RUNNING"
+            assert site.job_state(job) == "RUNNING"
             now.helm.rollback()
             now.up()
         now.install()
         now.up()
-        assert released.job_state(job) == "RUNNING"
-        released.cancel(job)
-        eventually("let go", lambda: not in_step(released)["gpu-1"].protected)
+        assert site.job_state(job) == "RUNNING"
+        site.cancel(job)
+        eventually("let go", lambda: not in_step(site)["gpu-1"].protected)
         guard.may_return("gpu-1")
-        released.unschedulable(host, value=False)
-        in_step(released)
+        site.unschedulable(host, value=False)
+        in_step(site)
     print(f"{changes.count} changes of nodes")
     assert changes.count > NODES * 10
-    _all_were_told(released, changes, since)
+    _all_were_told(site, changes, since)
     changes.remove()
 
 
@@ -129,10 +142,8 @@ def _all_were_told(site: Site, changes: Changes, since: str) -> None:
     assert not site.events(since=since, kind="fleet.gap-found")
 
 
-def test_the_settings_people_had_are_kept(released: Site, lab: Lab) -> None:
+def test_the_settings_people_had_are_kept(released: Released, lab: Lab) -> None:
     """The passwords of NATS' users survive an upgrade: who subscribes need not be told a new one."""
-    before: Any = released.lockstep
-    password = before.password("ops")
     now = Installed(lab)
     now.install()
-    assert now.password("ops") == password
+    assert now.password(PERSON) == released.password
