@@ -94,7 +94,7 @@ class Lab:
         """Not part of `up` either."""
         self.fail = Faults(self.processes, self.kube, self.nodes)
         self._loaded: set[tuple[Path, int]] = set()
-        """Archives with the time of their last change."""
+        """Archives, and which file each was: one that is built anew replaces the older."""
 
     @classmethod
     def up(
@@ -156,7 +156,7 @@ class Lab:
 
     def load(self, archive: Path) -> None:
         """Make an image known to every node, once; hollow nodes need none."""
-        version = (archive, archive.stat().st_mtime_ns)
+        version = (archive, archive.stat().st_ino)
         if version not in self._loaded:
             images.load(archive, self.nodes)
             self._loaded.add(version)
