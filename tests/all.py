@@ -1,7 +1,7 @@
 """`make test`: everything, what can go side by side side by side, and one summary at the end.
 
 The first time the lab is built, which takes some minutes; nothing else runs then, so that no test is late for it. Most
-tests wait most of the time: three parts go side by side, some with a lab of their own; more only starve each other on
+tests wait most of the time: four parts go side by side, some with a lab of their own; more only starve each other on
 two cores. Each part's output goes to `build/test/`, and is shown when the part fails.
 """
 
@@ -18,7 +18,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 BIN = ROOT / ".venv" / "bin"
 LOGS = ROOT / "build" / "test"
-LANES = 3
+LANES = 4
 """How many parts run at a time."""
 BESIDE = 5
 """How nice those are that run beside the lab's tests."""
@@ -102,12 +102,12 @@ def parts() -> list[Part]:
     others = [f"--ignore={name}" for name in (*LAB_FIRST, *job, CHART)]
     plain = [f"--ignore={name}" for name in (ON_LAB, *WITH_KUBERNETES, *THROUGH_NATS)]
     return [
-        pytest("lab tests 1", "--timeout=600", *LAB_FIRST, lab="one"),
         pytest("chart tests", "--timeout=600", "--installed", "-k", f"not ({ON_PROCESSES})", *ON_CHART, lab="chart"),
+        pytest("lab tests 1", "--timeout=600", *LAB_FIRST, lab="one"),
         pytest("integration tests 1", "tests/integration", *plain, nice=BESIDE),
-        pytest("integration tests 2", *THROUGH_NATS, nice=BESIDE),
         pytest("lab tests 2", "--timeout=600", "tests/e2e", *others, lab="two"),
         pytest("lab tests 3", "--timeout=600", "-k", ON_PROCESSES, *job, lab="three"),
+        pytest("integration tests 2", *THROUGH_NATS, nice=BESIDE),
         pytest("integration tests 3", *WITH_KUBERNETES, nice=BESIDE),
         pytest("tests of the lab", ON_LAB, lab="four"),
         pytest("unit and contract tests", "tests/unit", "tests/contract", nice=BESIDE),
