@@ -55,7 +55,7 @@ async def _clock(access: Access) -> Check:
     try:
         async with (
             aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=5)) as session,
-            session.get(f"{access.config.host}/version", ssl=tls_of(access.config)) as answer,
+            session.get(f"{access.server.host}/version", ssl=tls_of(access.server)) as answer,
         ):
             return checks.skew("kubernetes", checks.date_of(answer.headers.get("Date", "")), sent, now())
     except (aiohttp.ClientError, TimeoutError, OSError) as e:

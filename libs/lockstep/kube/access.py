@@ -1,8 +1,9 @@
 """Where the API server is and how we prove who we are, from a kubeconfig or a pod's service account."""
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -10,14 +11,27 @@ from lockstep.base.errors import BadInput
 from lockstep.base.text import one_line
 from lockstep.kube.settings import KubeClientSettings
 
-if TYPE_CHECKING:
-    from kubernetes_asyncio.client import Configuration
+
+class Server(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the API server is, whom to trust there, and which certificate we show. The files are PEM."""
+
+    host: str
+    """With scheme and port."""
+    authority: str | None = None
+    """File; None trusts whom the machine trusts."""
+    certificate: str | None = None
+    key: str | None = None
+    verify: bool = True
+    name: str | None = None
+    """In the server's certificate, if not the host's."""
+    proxy: str | None = None
+    proxy_headers: Mapping[str, str] | None = None
 
 
 class Access(msgspec.Struct, frozen=True, kw_only=True):
     """One reading of the configuration."""
 
-    config: "Configuration"
+    server: Server
     authorization: str
     """The header's value; empty with a client certificate."""
     rereadable: bool
@@ -32,31 +46,50 @@ async def read_access(settings: KubeClientSettings) -> Access:
     Raises:
         BadInput: there is no usable configuration; says where it was looked for.
     """
-    # Half of the time that a command takes to start: those that ask NATS alone do without.
-    from kubernetes_asyncio.client import Configuration  # noqa: PLC0415
-    from kubernetes_asyncio.config import load_incluster_config, load_kube_config  # noqa: PLC0415
-
-    config = Configuration()
     path = _kubeconfig(settings)
     try:
-        if path:
-            loader: Any = await load_kube_config(path, settings.context or None, config)
-            rereadable = not hasattr(loader, "exec_plugin_expiry") and loader.provider is None
-        else:
-            folder = Path(settings.service_account)
-            load_incluster_config(  # type: ignore[no-untyped-call]
-                config,
-                try_refresh_token=False,
-                token_filename=str(folder / "token"),
-                cert_filename=str(folder / "ca.crt"),
-            )
-            rereadable = True
-        trust = (str(config.host), _content(config.ssl_ca_cert), _content(config.cert_file), _content(config.key_file))
+        server, authorization, rereadable = await _of_file(path, settings.context) if path else _of_pod(settings)
+        trust = (server.host, _content(server.authority), _content(server.certificate), _content(server.key))
     except Exception as e:
         where = path or settings.service_account
         raise BadInput([one_line(f"kubernetes access: {where}: {type(e).__name__} {e}", limit=300)]) from e
+    return Access(server=server, authorization=authorization, rereadable=rereadable, trust=trust)
+
+
+def _of_pod(settings: KubeClientSettings) -> tuple[Server, str, bool]:
+    """As Kubernetes tells each pod ("Accessing the Kubernetes API from a Pod").
+
+    The library would do the same, and loads a class for each of Kubernetes' kinds for it: 35 MiB in every pod.
+    """
+    host, port = (os.environ.get(f"KUBERNETES_SERVICE_{name}", "") for name in ("HOST", "PORT"))
+    token, authority = (Path(settings.service_account, name) for name in ("token", "ca.crt"))
+    said = {"KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": port}
+    said |= {file.name: file.read_text().strip() for file in (token, authority)}
+    if empty := [name for name, value in said.items() if not value]:
+        raise ValueError(f"{', '.join(empty)}: empty")
+    address = f"[{host}]" if ":" in host else host
+    return Server(host=f"https://{address}:{port}", authority=str(authority)), f"Bearer {said['token']}", True
+
+
+async def _of_file(path: str, context: str) -> tuple[Server, str, bool]:
+    # Half of the time that a command takes to start: those that ask NATS alone do without, and pods.
+    from kubernetes_asyncio.client import Configuration  # noqa: PLC0415
+    from kubernetes_asyncio.config import load_kube_config  # noqa: PLC0415
+
+    config = Configuration()
+    loader: Any = await load_kube_config(path, context or None, config)
+    server = Server(
+        host=str(config.host),
+        authority=config.ssl_ca_cert,
+        certificate=config.cert_file,
+        key=config.key_file,
+        verify=config.verify_ssl,
+        name=config.tls_server_name,
+        proxy=config.proxy,
+        proxy_headers=config.proxy_headers,
+    )
     authorization = str(config.api_key.get("BearerToken", "")).strip()
-    return Access(config=config, authorization=authorization, rereadable=rereadable, trust=trust)
+    return server, authorization, not hasattr(loader, "exec_plugin_expiry") and loader.provider is None
 
 
 def _kubeconfig(settings: KubeClientSettings) -> str:

@@ -6,32 +6,31 @@ environment is asked once.
 
 import ssl
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlencode, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 import msgspec
 
-if TYPE_CHECKING:
-    from kubernetes_asyncio.client import Configuration
+from lockstep.kube.access import Server
 
 READ_BUFFER = 2**21
 """Bytes; one line of a watch is a whole object, and etcd takes objects of up to 1.5 MiB."""
 
 
 class Session:
-    """Connections to the address of `config`, with its certificates. `close` it."""
+    """Connections to `server`, with its certificates. `close` it."""
 
-    def __init__(self, config: "Configuration", *, connections: int) -> None:
-        self.host = str(config.host)
+    def __init__(self, server: Server, *, connections: int) -> None:
+        self.host = server.host
         """The server's address."""
-        self._options: dict[str, Any] = {"proxy": config.proxy or _proxy_for(self.host)}
-        if config.proxy_headers:
-            self._options["proxy_headers"] = config.proxy_headers
-        if config.tls_server_name:
-            self._options["server_hostname"] = config.tls_server_name
-        connector = aiohttp.TCPConnector(limit=connections, ssl=tls_of(config))
+        self._options: dict[str, Any] = {"proxy": server.proxy or _proxy_for(self.host)}
+        if server.proxy_headers:
+            self._options["proxy_headers"] = server.proxy_headers
+        if server.name:
+            self._options["server_hostname"] = server.name
+        connector = aiohttp.TCPConnector(limit=connections, ssl=tls_of(server))
         self._http = aiohttp.ClientSession(connector=connector, read_bufsize=READ_BUFFER)
 
     async def request(
@@ -54,16 +53,16 @@ class Session:
         await self._http.close()
 
 
-def tls_of(config: "Configuration") -> ssl.SSLContext:
+def tls_of(server: Server) -> ssl.SSLContext:
     """Whom to trust, and who we are.
 
     Certificates are judged as Kubernetes' own clients do: Python's strict rules, the default since 3.13, refuse every
     cluster whose authority was made without a key usage or a key identifier.
     """
-    tls = ssl.create_default_context(cafile=config.ssl_ca_cert)
-    if config.cert_file:
-        tls.load_cert_chain(config.cert_file, keyfile=config.key_file)
-    if not config.verify_ssl:
+    tls = ssl.create_default_context(cafile=server.authority)
+    if server.certificate:
+        tls.load_cert_chain(server.certificate, keyfile=server.key)
+    if not server.verify:
         tls.check_hostname = False
         tls.verify_mode = ssl.CERT_NONE
     tls.verify_flags &= ~ssl.VERIFY_X509_STRICT

@@ -195,7 +195,7 @@ class Transport:
             if known and known[1].trust == access.trust:
                 self._open = known[0], access
             else:
-                self._open = Session(access.config, connections=self.settings.concurrency + 64), access
+                self._open = Session(access.server, connections=self.settings.concurrency + 64), access
                 if known:
                     await known[0].close()
             return self._open

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 from aiohttp import ClientSession, web
-from kubernetes_asyncio.client import Configuration
 
+from lockstep.kube.access import Server
 from lockstep.kube.session import tls_of
 from tests.lab.pki import Pki
 
@@ -16,8 +16,7 @@ async def test_an_authority_without_a_key_usage_is_trusted(monkeypatch: pytest.M
     pki = Pki(tmp_path)
     pki.create(nodes=0)
     monkeypatch.setattr(ssl, "create_default_context", _strict)
-    config = Configuration(host="https://127.0.0.1")
-    config.ssl_ca_cert = str(pki.file("ca.crt"))
+    server = Server(host="https://127.0.0.1", authority=str(pki.file("ca.crt")))
     served = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     served.load_cert_chain(pki.file("apiserver.crt"), pki.file("apiserver.key"))
     runner = web.AppRunner(web.Application())
@@ -25,7 +24,7 @@ async def test_an_authority_without_a_key_usage_is_trusted(monkeypatch: pytest.M
     try:
         await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=served).start()
         url = f"https://127.0.0.1:{runner.addresses[0][1]}"
-        async with ClientSession() as http, http.get(url, ssl=tls_of(config)) as answer:
+        async with ClientSession() as http, http.get(url, ssl=tls_of(server)) as answer:
             assert answer.status == 404
     finally:
         await runner.cleanup()

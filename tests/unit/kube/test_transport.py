@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -116,7 +118,7 @@ async def test_the_service_account_of_a_pod_is_used(tmp_path: Path, monkeypatch:
     (tmp_path / "ca.crt").write_text("a certificate")
     settings = KubeClientSettings(service_account=str(tmp_path))
     access = await read_access(settings)
-    assert (access.config.host, access.authorization, access.rereadable) == (
+    assert (access.server.host, access.authorization, access.rereadable) == (
         "https://[fd00::1]:443",
         "Bearer one",
         True,
@@ -127,6 +129,37 @@ async def test_the_service_account_of_a_pod_is_used(tmp_path: Path, monkeypatch:
     assert again.trust == access.trust
     (tmp_path / "ca.crt").write_text("another certificate")
     assert (await read_access(settings)).trust != access.trust
+
+
+@pytest.mark.parametrize("missing", ["token", "ca.crt", "KUBERNETES_SERVICE_HOST"])
+async def test_a_pod_without_its_account_says_what_it_lacks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: str
+) -> None:
+    """A file that is there and empty, or an address that nobody told."""
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1" if missing != "KUBERNETES_SERVICE_HOST" else "")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
+    for name in ("token", "ca.crt"):
+        (tmp_path / name).write_text("" if name == missing else "content")
+    with pytest.raises(BadInput, match=missing):
+        await read_access(KubeClientSettings(service_account=str(tmp_path)))
+
+
+async def test_a_pod_loads_no_model_of_kubernetes(tmp_path: Path) -> None:
+    """They would take 35 MiB of every pod."""
+    (tmp_path / "token").write_text("one")
+    (tmp_path / "ca.crt").write_text("a certificate")
+    program = f"""
+import asyncio, sys
+from lockstep.kube.access import read_access
+from lockstep.kube.settings import KubeClientSettings
+import lockstep.reconciler.main
+asyncio.run(read_access(KubeClientSettings(service_account={str(tmp_path)!r})))
+print(*(name for name in sys.modules if name.startswith("kubernetes_asyncio.client")))
+"""
+    environment = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""
 
 
 async def test_no_configuration_is_said_with_its_place(tmp_path: Path) -> None:
