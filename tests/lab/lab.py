@@ -235,12 +235,13 @@ class Lab:
         cgroups.remove()
         for cluster in ("main", "old"):
             Slurm(self.processes, cluster=cluster).down()
-        self.processes.stop_all(timeout_s=3)
+        self.processes.stop_all(timeout_s=0)
         machine.restore()
         network.down()
         for folder in (paths.STATE, paths.RUN):
-            unmount_below(folder)
-            if left := mounts_below(folder):
+            for part in folder.glob("*"):
+                unmount_below(part)
+            if left := [point for point in mounts_below(folder) if point != folder]:
                 raise LabError(f"still mounted, nothing is deleted: {', '.join(map(str, left))}")
             shutil.rmtree(folder, ignore_errors=True)
 
