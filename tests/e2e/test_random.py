@@ -39,8 +39,8 @@ class Expected:
     down: bool = False
     reason: str = ""
     """The administrator's words."""
-    by_slurm_at: float = 0.0
-    """When she did it, by the machine's clock."""
+    by_slurm: tuple[float, float] = (0.0, 0.0)
+    """Between when and when she did it, by the machine's clock: a command takes a while where everybody is busy."""
     resumed: bool = False
     """She lifted a drain while a hold stood: ours comes at once, but a second time it waits for half a minute."""
     job: int = 0
@@ -138,8 +138,9 @@ class Play:
             self.wanted.job = self._site.submit(self._worker)
 
     def _scontrol(self, **settings: str) -> None:
+        began = datetime.now(UTC).timestamp()  # noqa: TID251  the clock of the events
         self._site.scontrol(self._worker, **settings)
-        self.wanted.by_slurm_at = datetime.now(UTC).timestamp()  # noqa: TID251  the clock of the events
+        self.wanted.by_slurm = began, datetime.now(UTC).timestamp()  # noqa: TID251  the same
 
     def wrong(self, shown: dict[str, Shown], writes: list[dict[str, Any]]) -> list[str]:
         """What is not as people left it."""
@@ -164,7 +165,8 @@ class Play:
 
     def _was_in_flight(self, writes: list[dict[str, Any]]) -> bool:
         at = [datetime.fromisoformat(w["at"]).timestamp() for w in writes if w["worker"]["name"] == self._worker]
-        return any(abs(moment - self.wanted.by_slurm_at) < IN_FLIGHT_S for moment in at)
+        began, ended = self.wanted.by_slurm
+        return any(began - IN_FLIGHT_S < moment < ended + IN_FLIGHT_S for moment in at)
 
     def tidy(self) -> None:
         """Undoes everything, as those who did it would."""
