@@ -6,12 +6,14 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
 from lockstep.base.clock import now
 from lockstep.base.errors import Reject, Retry
+from lockstep.bus import ordered
 from lockstep.bus.acks import Acks, Answer
 from lockstep.bus.connection import Connection
 from lockstep.bus.envelope import Message, pack_fact
@@ -136,6 +138,35 @@ async def test_a_reader_that_joins_gets_the_newest_fact_of_each_thing(connection
     await publisher.facts([node(1), node(2)])
     await publisher.fact(node(1, "DOWN"))
     assert await replay(connection) == [node(2), node(1, "DOWN")]
+
+
+async def test_facts_that_are_replaced_while_they_are_read_are_not_missing(
+    connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What replaced them is behind the end that the stream had at the start: a reader has not caught up before."""
+    publisher = Publisher(connection, source="test")
+    await publisher.facts([node(1), node(2), node(3)])
+    call = connection.call
+
+    async def late(verb: str, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        if verb.startswith("CONSUMER.CREATE."):
+            await publisher.facts([node(1, "DOWN"), node(3, "DOWN")])
+        return await call(verb, *args, **kwargs)
+
+    monkeypatch.setattr(connection, "call", late)
+
+    assert await replay(connection) == [node(2), node(1, "DOWN"), node(3, "DOWN")]
+
+
+async def test_a_reader_does_not_rely_on_the_servers_count_alone(
+    connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While a message is replaced the server may count one too few, down to none."""
+    await Publisher(connection, source="test").facts([node(1), node(2), node(3)])
+    place = ordered._place
+    monkeypatch.setattr(ordered, "_place", lambda reply: (*place(reply)[:3], 0))
+
+    assert await replay(connection) == [node(1), node(2), node(3)]
 
 
 async def test_twenty_thousand_facts_are_replayed_within_a_second(connection: Connection) -> None:

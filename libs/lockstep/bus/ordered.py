@@ -44,7 +44,7 @@ class Received(NamedTuple):
 
 
 class CaughtUp(msgspec.Struct, frozen=True):
-    """What was in the stream at the start has been told; from now on it is news."""
+    """What was in the stream at the start has been told, or what replaced it; from now on it is news."""
 
 
 class Reset(msgspec.Struct, frozen=True):
@@ -110,6 +110,8 @@ class OrderedReader:
         """The sequence of the last message that was told."""
         self._state: StreamState | None = None
         self._caught_up = False
+        self._end = 0
+        """The stream's newest sequence when this consumer first seemed to have told all; 0: it has not seemed so."""
         self.restarts = 0
         """How often the consumer had to be made anew."""
 
@@ -149,11 +151,9 @@ class OrderedReader:
         """A consumer that starts behind what was told last, and what is to be said before its messages."""
         self._on_round()
         await self._connection.wait_up(WAIT_S)
-        state = await stream_state(self._connection, self._stream)
-        if state is None:
-            raise Retry(f"stream {self._stream} does not exist")
+        state = await self._stands()
         notes = self._notes(state)
-        self._state = state
+        self._state, self._end = state, 0
         if self._start.at is not None and len(self._filters) > 1:
             self._start = Start(sequence=await self._sequence_at(self._start.at))
         inbox = self._inbox = _Inbox(self._connection, state.last, self._on_round, counts=not self._whole)
@@ -172,6 +172,12 @@ class OrderedReader:
         finally:
             self._connection.listeners.remove(inbox.break_off)
             await inbox.close()
+
+    async def _stands(self) -> StreamState:
+        state = await stream_state(self._connection, self._stream)
+        if state is None:
+            raise Retry(f"stream {self._stream} does not exist")
+        return state
 
     def _notes(self, state: StreamState) -> list[CaughtUp | Reset | Missed]:
         """What is to be said of the stream before anything is read on."""
@@ -198,9 +204,21 @@ class OrderedReader:
                 if jumps and (inbox.take_missed() or self._sees_all):
                     yield Missed(self.last + 1, message.sequence - 1)
                 yield message
-            if is_last and not self._caught_up:
+            if is_last and not self._caught_up and await self._is_all(message):
                 self._caught_up = True
                 yield CaughtUp()
+
+    async def _is_all(self, message: Received | None) -> bool:
+        """Whether all of a state is told, where the server has nothing to send after this message (None: for a while).
+
+        It counts a replaced message out before it counts in the one that replaces it, so that this one may be missing
+        from its count (nats-server 2.15, `decStreamPending`); but not from the stream.
+        """
+        if not self._whole or message is None:
+            return True
+        if not self._end:
+            self._end = (await self._stands()).last
+        return message.sequence >= self._end
 
     async def _sequence_at(self, at: datetime) -> int:
         """The first sequence that the stream took at that time or later.
@@ -242,7 +260,10 @@ class _Inbox:
     """What one consumer delivers, unpacked in order. Flow control is answered only when a message is taken out."""
 
     def __init__(self, connection: Connection, target: int, on_round: Callable[[], None], *, counts: bool) -> None:
-        """`counts`: no message is superseded, so that what the server has for us only gets less by one at a time."""
+        """`counts`: no message is superseded, so that what the server has for us only gets less by one at a time.
+
+        Then `target`, the newest message at the start, is the last of what was there.
+        """
         self._on_round = on_round
         self._counts = counts
         self._pending = 0
@@ -303,7 +324,7 @@ class _Inbox:
                 self._pending = pending
                 at = from_epoch(stamp / _NS)
                 received = Received(message.subject, message.data, message.headers or {}, sequence, at)
-                yield received, pending == 0 or sequence >= self._target
+                yield received, pending == 0 or (self._counts and sequence >= self._target)
             if self._broken:
                 raise Retry("the connection was lost")
             self._arrived.clear()
