@@ -22,23 +22,32 @@ LANES = 4
 """How many parts run at a time."""
 BESIDE = 5
 """How nice those are that run beside the lab's tests."""
-LAB_FIRST = [f"tests/e2e/test_{name}.py" for name in ("crashes", "faults", "beside")]
-"""What goes wrong, on a lab of its own."""
 ON_LAB = "tests/integration/test_lab.py"
 WITH_KUBERNETES = [f"tests/integration/test_{name}.py" for name in ("chart", "kube_api", "rights", "compose", "images")]
 """The integration tests that start a control plane, all on the same ports, or build images."""
 THROUGH_NATS = [f"tests/integration/test_{name}.py" for name in ("bus", "bus_service", "delivery", "gaps", "queue")]
 """About half of the others: those of what NATS may do to us."""
 CHART = "tests/e2e/chart"
-MAIN_JOB = ("cordon", "holds", "foreign", "conditions", "progress", "protection", "cli", "random")
+MAIN_JOB = [
+    f"tests/e2e/test_{name}.py"
+    for name in ("cordon", "holds", "foreign", "conditions", "progress", "protection", "cli", "random")
+]
 ON_CHART = [
     *(f"{CHART}/test_{name}.py" for name in ("upgrade", "failover")),
-    *(f"tests/e2e/test_{name}.py" for name in MAIN_JOB),
+    *MAIN_JOB,
     *(f"{CHART}/test_{name}.py" for name in ("uninstall", "three_servers")),
 ]
 """The tests that try the installed chart: its own, and those of the main job, which are run in pods alone."""
-ON_PROCESSES = "in_the_instant or without_nats"
+ON_PROCESSES = [
+    "tests/e2e/test_protection.py::test_a_job_submitted_in_the_instant_of_the_cordon_is_never_killed",
+    "tests/e2e/test_cli.py::test_without_nats_events_end_with_4_and_workers_are_read_from_kubernetes",
+]
 """But not these: the hundred races, and because it is not the chart's NATS that the other one stops."""
+ON_LABS = [
+    ["tests/e2e/test_faults.py", "tests/e2e/test_beside.py"],
+    ["tests/e2e/test_crashes.py", *ON_PROCESSES],
+]
+"""What goes wrong, takes long, or is asked at the same time; the other lab tests share a third lab."""
 SUMMARY = re.compile(r"\d (passed|failed|errors?).* in [\d.]+s")
 """The line in which pytest says how many."""
 COUNTS = re.compile(r"(\d+) (passed|failed|errors?|skipped)\b")
@@ -98,15 +107,16 @@ def pytest(name: str, *arguments: str, nice: int = 0, lab: str = "") -> Part:
 
 def parts() -> list[Part]:
     """All of them, in the order in which they are begun: those with a lab and long ones first."""
-    job = [f"tests/e2e/test_{name}.py" for name in MAIN_JOB]
-    others = [f"--ignore={name}" for name in (*LAB_FIRST, *job, CHART)]
+    first, second = ON_LABS
+    others = [f"--ignore={name}" for name in (*first, *second, *MAIN_JOB, CHART) if "::" not in name]
     plain = [f"--ignore={name}" for name in (ON_LAB, *WITH_KUBERNETES, *THROUGH_NATS)]
+    not_in_pods = [f"--deselect={name}" for name in ON_PROCESSES]
     return [
-        pytest("chart tests", "--timeout=600", "--installed", "-k", f"not ({ON_PROCESSES})", *ON_CHART, lab="chart"),
-        pytest("lab tests 1", "--timeout=600", *LAB_FIRST, lab="one"),
+        pytest("chart tests", "--timeout=600", "--installed", *not_in_pods, *ON_CHART, lab="chart"),
+        pytest("lab tests 1", "--timeout=600", *first, lab="one"),
+        pytest("lab tests 2", "--timeout=600", *second, lab="two"),
         pytest("integration tests 1", "tests/integration", *plain, nice=BESIDE),
-        pytest("lab tests 2", "--timeout=600", "tests/e2e", *others, lab="two"),
-        pytest("lab tests 3", "--timeout=600", "-k", ON_PROCESSES, *job, lab="three"),
+        pytest("lab tests 3", "--timeout=600", "tests/e2e", *others, lab="three"),
         pytest("integration tests 2", *THROUGH_NATS, nice=BESIDE),
         pytest("integration tests 3", *WITH_KUBERNETES, nice=BESIDE),
         pytest("tests of the lab", ON_LAB, lab="four"),
