@@ -26,7 +26,9 @@ ON_LAB = "tests/integration/test_lab.py"
 WITH_KUBERNETES = [f"tests/integration/test_{name}.py" for name in ("chart", "kube_api", "rights", "compose", "images")]
 """The integration tests that start a control plane, all on the same ports, or build images."""
 THROUGH_NATS = [f"tests/integration/test_{name}.py" for name in ("bus", "bus_service", "delivery", "gaps", "queue")]
-"""About half of the others: those of what NATS may do to us."""
+"""Those of what NATS may do to us."""
+BY_COMMANDS = [f"tests/integration/test_{name}.py" for name in ("cli", "requests", "history", "events", "asyncapi")]
+"""Those that run whole processes and commands, which takes processor time more than waiting."""
 CHART = "tests/e2e/chart"
 MAIN_JOB = [
     f"tests/e2e/test_{name}.py"
@@ -109,16 +111,17 @@ def parts() -> list[Part]:
     """All of them, in the order in which they are begun: those with a lab and long ones first."""
     first, second = ON_LABS
     others = [f"--ignore={name}" for name in (*first, *second, *MAIN_JOB, CHART) if "::" not in name]
-    plain = [f"--ignore={name}" for name in (ON_LAB, *WITH_KUBERNETES, *THROUGH_NATS)]
+    plain = [f"--ignore={name}" for name in (ON_LAB, *WITH_KUBERNETES, *THROUGH_NATS, *BY_COMMANDS)]
     not_in_pods = [f"--deselect={name}" for name in ON_PROCESSES]
     return [
         pytest("chart tests", "--timeout=600", "--installed", *not_in_pods, *ON_CHART, lab="chart"),
         pytest("lab tests 1", "--timeout=600", *first, lab="one"),
         pytest("lab tests 2", "--timeout=600", *second, lab="two"),
-        pytest("integration tests 1", "tests/integration", *plain, nice=BESIDE),
+        pytest("integration tests 1", *BY_COMMANDS),
         pytest("lab tests 3", "--timeout=600", "tests/e2e", *others, lab="three"),
-        pytest("integration tests 2", *THROUGH_NATS, nice=BESIDE),
-        pytest("integration tests 3", *WITH_KUBERNETES, nice=BESIDE),
+        pytest("integration tests 2", "tests/integration", *plain),
+        pytest("integration tests 3", *THROUGH_NATS),
+        pytest("integration tests 4", *WITH_KUBERNETES),
         pytest("tests of the lab", ON_LAB, lab="four"),
         pytest("unit and contract tests", "tests/unit", "tests/contract", nice=BESIDE),
         Part("types", ["make", "--no-print-directory", "types"], BESIDE),
