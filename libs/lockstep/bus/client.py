@@ -11,6 +11,14 @@ import nats
 import nkeys
 from nats.aio.client import Client
 
+ANSWER_S = 2.0
+"""How long a server may take for each step of the first exchange."""
+PATIENCE_S = 30.0
+"""And at most, when it has greeted and then was too slow; as long as the chart lets the server take for a password."""
+PAUSE_S = 0.25
+"""Between two tries."""
+LONG_PAUSE_S = 2.0
+"""And at most, when the server greets and then does not let us in."""
 _PARTS = re.compile(r"-+BEGIN (NATS USER JWT|USER NKEY SEED)-+\s+(\S+)\s+-+END")
 
 
@@ -33,22 +41,24 @@ class PatientClient(Client):
 
     The library itself reads certificates once; looks for credentials in an empty file for ever, with the loop standing
     still; waits for the end of a failed handshake for ever; never reconnects after an error that it does not foresee;
-    closes for good when a server no longer likes the password; and sends that in clear to one without TLS. Seen with
-    nats-py 2.16.
+    closes for good when a server no longer likes the password; sends that in clear to one without TLS; and gives a
+    server the same time at each try. Seen with nats-py 2.16.
     """
 
     def __init__(self, secrets: Secrets) -> None:
         """Reads nothing yet."""
         super().__init__()
         self._secrets = secrets
+        self._greeted = False
 
     def options_of(self) -> dict[str, Any]:
         """What `connect` needs to be given; it asks for the secrets themselves at each try."""
+        options: dict[str, Any] = {"connect_timeout": ANSWER_S, "reconnect_time_wait": PAUSE_S}
         if self._secrets.creds_file:
-            return {"user_jwt_cb": self._jwt, "signature_cb": self._sign}
+            return options | {"user_jwt_cb": self._jwt, "signature_cb": self._sign}
         if self._secrets.user:
-            return {"user": self._secrets.user, "password": self._password}
-        return {}
+            return options | {"user": self._secrets.user, "password": self._password}
+        return options
 
     @property
     def ssl_context(self) -> ssl.SSLContext:
@@ -95,15 +105,29 @@ class PatientClient(Client):
         return str(parts[name])
 
     async def _process_connect_init(self) -> None:
-        """The first exchange. A socket on which it failed is dropped: after half a handshake it never says its end."""
+        """The first exchange. A socket on which it failed is dropped: after half a handshake it never says its end.
+
+        A server that has greeted is there, and busy: a password takes a while to check (bcrypt), and it goes on with
+        those of tries that were given up. When all its clients come at once, as after its restart, it would never be
+        done; so each waits longer, and tries less often.
+        """
+        self._greeted = False
         try:
             await super()._process_connect_init()
-        except BaseException:
+        except BaseException as e:
             writer = getattr(self._transport, "_io_writer", None)
             if writer is not None:
                 writer.transport.abort()
                 self._transport = None
+            if self._greeted:
+                self._be_patient(too_slow=isinstance(e, TimeoutError))
             raise
+        self.options |= {"connect_timeout": ANSWER_S, "reconnect_time_wait": PAUSE_S}
+
+    def _be_patient(self, *, too_slow: bool) -> None:
+        self.options["reconnect_time_wait"] = min(2 * self.options["reconnect_time_wait"], LONG_PAUSE_S)
+        if too_slow:
+            self.options["connect_timeout"] = min(2 * self.options["connect_timeout"], PATIENCE_S)
 
     async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
         """The server's first words. The password follows, if it offers what was asked for."""
@@ -111,6 +135,7 @@ class PatientClient(Client):
         wanted = scheme == "tls" or (scheme == "nats" and self._secrets.ca_file)
         if initial_connection and wanted and not info.get("tls_required"):
             raise nats.errors.Error("the server does not require TLS, which nats.url or nats.ca_file asks for")
+        self._greeted = self._greeted or initial_connection
         await super()._process_info(info, initial_connection)
 
     async def _process_err(self, err_msg: str) -> None:

@@ -204,8 +204,6 @@ async def connect(
         disconnected_cb=connection.lost,
         reconnected_cb=connection.back,
         max_reconnect_attempts=-1,
-        reconnect_time_wait=0.25,  # type: ignore[arg-type]
-        connect_timeout=2,
         ping_interval=20,
         max_outstanding_pings=2,
         **client.options_of(),

@@ -1,12 +1,18 @@
 """Files with secrets and certificates: whatever is wrong with one is an error that names it, and is tried again."""
 
+import asyncio
+import json
 import subprocess
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import nats
 import pytest
 
+from lockstep.bus import client
 from lockstep.bus.client import PatientClient, Secrets
+from lockstep.bus.connection import connect
 
 JWT = "eyJ0eXAiOiJKV1QifQ.e30.c2ln"
 SEED = "SUACSSL3UAHUDXKFSNVUZRF5UHPMWZ6BFDTJ7M6USDXIEDNPPQYYYCU3VY"
@@ -27,11 +33,11 @@ def test_a_password_that_is_none_names_its_file(tmp_path: Path, content: bytes |
     path = tmp_path / "password"
     if content is not None:
         path.write_bytes(content)
-    client = PatientClient(Secrets(user="ops", password_file=str(path)))
+    options = PatientClient(Secrets(user="ops", password_file=str(path))).options_of()
     with pytest.raises(nats.errors.Error, match=f"nats.password_file {path}: .*; put the right content there"):
-        client.options_of()["password"]()
+        options["password"]()
     path.write_text("secret\n")
-    assert client.options_of()["password"]() == "secret"
+    assert options["password"]() == "secret"
 
 
 @pytest.mark.parametrize("content", ["", "garbage", CREDS.replace("NKEY", "KEY"), CREDS.replace(SEED, "SUAGARBAGE")])
@@ -83,3 +89,61 @@ def test_certificates_are_read_at_each_handshake(tmp_path: Path) -> None:
     own = PatientClient(Secrets(ca_file=str(path), cert_file=str(path), key_file=str(tmp_path / "none")))
     with pytest.raises(nats.errors.Error, match=f"nats.cert_file {path}: cannot be used"):
         own.ssl_context  # noqa: B018
+
+
+class SlowServer:
+    """Greets at once, and takes its time for each password; it goes on with one whose client has given up."""
+
+    def __init__(self, takes_s: float, *, greets: bool = True) -> None:
+        self._takes_s = takes_s
+        self._greets = greets
+        self.tries = 0
+        self._one_at_a_time = asyncio.Lock()
+        self._serving: list[tuple[asyncio.Task[object] | None, asyncio.StreamWriter]] = []
+
+    @asynccontextmanager
+    async def serving(self) -> AsyncIterator[str]:
+        """Its address."""
+        async with await asyncio.start_server(self._serve, "127.0.0.1", 0) as server:
+            yield f"nats://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+            for task, writer in self._serving:
+                writer.close()
+                if task is not None:
+                    task.cancel()
+            await asyncio.wait([task for task, _ in self._serving if task is not None])
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.tries += 1
+        self._serving.append((asyncio.current_task(), writer))
+        info = {"server_id": "slow", "version": "2.15.1", "max_payload": 1 << 20, "auth_required": True}
+        with suppress(ConnectionError, asyncio.CancelledError):
+            if self._greets:
+                writer.write(b"INFO " + json.dumps(info).encode() + b"\r\n")
+            async with self._one_at_a_time:
+                await asyncio.sleep(self._takes_s)
+            while line := await reader.readline():
+                if line == b"PING\r\n":
+                    writer.write(b"PONG\r\n")
+
+
+async def test_a_server_that_is_slow_to_check_passwords_is_given_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All come at once, as after its restart, and each is in in the end: tries that were given up do not pile up."""
+    monkeypatch.setattr(client, "ANSWER_S", 0.1)
+    monkeypatch.setattr(client, "PAUSE_S", 0.01)
+    slow = SlowServer(takes_s=0.05)
+    async with slow.serving() as url, asyncio.timeout(20):
+        found = await asyncio.gather(*(connect(url, name=f"service-{i}") for i in range(20)))
+        assert slow.tries < 20 * 6
+        for connection in found:
+            assert connection.client.options["connect_timeout"] == 0.1, "the next outage begins with short tries"
+            await connection.close()
+
+
+async def test_a_server_that_says_nothing_is_tried_again_soon() -> None:
+    """It may be cut off: waiting longer on a connection that is dead would delay the return."""
+    async with SlowServer(takes_s=60, greets=False).serving() as url:
+        patient = PatientClient(Secrets())
+        options = patient.options_of() | {"connect_timeout": 0.05, "allow_reconnect": False}
+        with pytest.raises(TimeoutError):
+            await patient.connect([url], **options)
+        assert patient.options["connect_timeout"] == 0.05

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from lockstep.bus.client import PATIENCE_S
 from tests.deploy.cases import GOOD
 from tests.deploy.chart import named, of_kind
 from tests.lab.helm import Helm
@@ -31,6 +32,13 @@ def test_the_server_takes_its_configuration(case: str, tmp_path: Path) -> None:
     )
 
     assert answer.returncode == 0, answer.stderr
+
+
+@pytest.mark.parametrize("case", SERVERS)
+def test_the_server_takes_as_long_for_a_password_as_its_clients_wait(case: str) -> None:
+    """A server that gives up first drops its clients while they are patient."""
+    config = named(case, "ConfigMap", "lockstep-nats")["data"]["nats-server.conf"]
+    assert f"timeout: {PATIENCE_S:g}\n" in config
 
 
 def test_each_service_and_each_person_has_a_user_with_rights_of_its_own() -> None:

@@ -21,6 +21,8 @@
 {{- define "lockstep.nats.permissions" -}}
 {{- $table := .Files.Get "files/nats-users.json" | fromJson -}}
 authorization {
+  # Seconds for the whole of it. Passwords take a while to check, and after a restart everybody comes at once.
+  timeout: 30
   users: [
   {{- range $user, $role := include "lockstep.nats.users" . | fromJson }}
     {{- $may := index $table $role }}
