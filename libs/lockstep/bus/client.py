@@ -3,13 +3,15 @@
 import base64
 import re
 import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import nats
 import nkeys
-from nats.aio.client import Client
+from nats.aio.client import PING_PROTO, PONG_PROTO, Client
 
 ANSWER_S = 2.0
 """How long a server may take for each step of the first exchange."""
@@ -41,8 +43,8 @@ class PatientClient(Client):
 
     The library itself reads certificates once; looks for credentials in an empty file for ever, with the loop standing
     still; waits for the end of a failed handshake for ever; never reconnects after an error that it does not foresee;
-    closes for good when a server no longer likes the password; sends that in clear to one without TLS; and gives a
-    server the same time at each try. Seen with nats-py 2.16.
+    closes for good when a server no longer likes the password; sends that in clear to one without TLS; gives a server
+    the same time at each try; and takes its ping for its answer. Seen with nats-py 2.16.
     """
 
     def __init__(self, secrets: Secrets) -> None:
@@ -113,7 +115,8 @@ class PatientClient(Client):
         """
         self._greeted = False
         try:
-            await super()._process_connect_init()
+            with _answering_pings(self._transport):
+                await super()._process_connect_init()
         except BaseException as e:
             writer = getattr(self._transport, "_io_writer", None)
             if writer is not None:
@@ -144,6 +147,28 @@ class PatientClient(Client):
             await super()._process_err(err_msg)
         else:
             await self._process_op_err(nats.errors.Error(f"nats: {err_msg}"))
+
+
+@contextmanager
+def _answering_pings(transport: Any) -> Iterator[None]:
+    """While the first exchange goes on, the server's pings are answered and not taken for its answer.
+
+    A server that checks a password for long asks meanwhile whether the client lives (nats-server 2.15). The library
+    would take that for the answer: it would be neither connected nor try again, for ever.
+    """
+    readline = transport.readline
+
+    async def answer() -> bytes:
+        while (line := bytes(await readline())) == PING_PROTO:
+            transport.write(PONG_PROTO)
+            await transport.drain()
+        return line
+
+    transport.readline = answer
+    try:
+        yield
+    finally:
+        del transport.readline
 
 
 def _read(field: str, path: str) -> str:

@@ -94,10 +94,12 @@ def test_certificates_are_read_at_each_handshake(tmp_path: Path) -> None:
 class SlowServer:
     """Greets at once, and takes its time for each password; it goes on with one whose client has given up."""
 
-    def __init__(self, takes_s: float, *, greets: bool = True) -> None:
+    def __init__(self, takes_s: float, *, greets: bool = True, pings: bool = False) -> None:
         self._takes_s = takes_s
         self._greets = greets
+        self._pings = pings
         self.tries = 0
+        self.heard: list[bytes] = []
         self._one_at_a_time = asyncio.Lock()
         self._serving: list[tuple[asyncio.Task[object] | None, asyncio.StreamWriter]] = []
 
@@ -120,8 +122,11 @@ class SlowServer:
             if self._greets:
                 writer.write(b"INFO " + json.dumps(info).encode() + b"\r\n")
             async with self._one_at_a_time:
+                if self._pings:
+                    writer.write(b"PING\r\n")
                 await asyncio.sleep(self._takes_s)
             while line := await reader.readline():
+                self.heard.append(line)
                 if line == b"PING\r\n":
                     writer.write(b"PONG\r\n")
 
@@ -137,6 +142,17 @@ async def test_a_server_that_is_slow_to_check_passwords_is_given_time(monkeypatc
         for connection in found:
             assert connection.client.options["connect_timeout"] == 0.1, "the next outage begins with short tries"
             await connection.close()
+
+
+async def test_a_server_that_asks_for_a_sign_of_life_meanwhile_gets_one() -> None:
+    """The library takes the ping for the answer, and is neither connected nor tries again."""
+    slow = SlowServer(takes_s=0.05, pings=True)
+    async with slow.serving() as url, asyncio.timeout(20):
+        connection = await connect(url, name="service")
+        assert connection.client.is_connected
+        assert b"PONG\r\n" in slow.heard
+        await connection.client.flush(timeout=5)
+        await connection.close()
 
 
 async def test_a_server_that_says_nothing_is_tried_again_soon() -> None:
