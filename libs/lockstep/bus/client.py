@@ -14,9 +14,9 @@ import nkeys
 from nats.aio.client import PING_PROTO, PONG_PROTO, Client
 
 ANSWER_S = 2.0
-"""How long a server may take for each step of the first exchange."""
+"""How long a server may take to be there: to be reached, and to greet."""
 PATIENCE_S = 30.0
-"""And at most, when it has greeted and then was too slow; as long as the chart lets the server take for a password."""
+"""How long one that has greeted may take for each further step; the chart lets the server take as long in all."""
 PAUSE_S = 0.25
 """Between two tries."""
 LONG_PAUSE_S = 2.0
@@ -110,27 +110,25 @@ class PatientClient(Client):
         """The first exchange. A socket on which it failed is dropped: after half a handshake it never says its end.
 
         A server that has greeted is there, and busy: a password takes a while to check (bcrypt), and it goes on with
-        those of tries that were given up. When all its clients come at once, as after its restart, it would never be
-        done; so each waits longer, and tries less often.
+        those of tries that were given up. When all its clients come at once, as after its restart, and give up soon, it
+        is never done. So it is given time; and one that will not have us is tried less often.
         """
-        self._greeted = False
+        self.options["connect_timeout"], self._greeted = ANSWER_S, False
         try:
             with _answering_pings(self._transport):
                 await super()._process_connect_init()
-        except BaseException as e:
+        except BaseException:
             writer = getattr(self._transport, "_io_writer", None)
             if writer is not None:
                 writer.transport.abort()
                 self._transport = None
             if self._greeted:
-                self._be_patient(too_slow=isinstance(e, TimeoutError))
+                pause = self.options["reconnect_time_wait"]
+                self.options["reconnect_time_wait"] = min(2 * pause, LONG_PAUSE_S)
             raise
-        self.options |= {"connect_timeout": ANSWER_S, "reconnect_time_wait": PAUSE_S}
-
-    def _be_patient(self, *, too_slow: bool) -> None:
-        self.options["reconnect_time_wait"] = min(2 * self.options["reconnect_time_wait"], LONG_PAUSE_S)
-        if too_slow:
-            self.options["connect_timeout"] = min(2 * self.options["connect_timeout"], PATIENCE_S)
+        finally:
+            self.options["connect_timeout"] = ANSWER_S
+        self.options["reconnect_time_wait"] = PAUSE_S
 
     async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
         """The server's first words. The password follows, if it offers what was asked for."""
@@ -138,7 +136,8 @@ class PatientClient(Client):
         wanted = scheme == "tls" or (scheme == "nats" and self._secrets.ca_file)
         if initial_connection and wanted and not info.get("tls_required"):
             raise nats.errors.Error("the server does not require TLS, which nats.url or nats.ca_file asks for")
-        self._greeted = self._greeted or initial_connection
+        if initial_connection:
+            self.options["connect_timeout"], self._greeted = PATIENCE_S, True
         await super()._process_info(info, initial_connection)
 
     async def _process_err(self, err_msg: str) -> None:
