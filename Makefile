@@ -9,7 +9,7 @@ SOURCES := libs services tests examples
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  \033[1m%-9s\033[0m %s\n", $$1, $$2}'
 
-demo: $(VENV)/.done ## Start real Kubernetes, Slurm and Lockstep, and play a short tour (first run 12 to 15 minutes)
+demo: $(VENV)/.done ## Start real Kubernetes, Slurm and Lockstep, and play a short tour (first run about 11 minutes)
 	@$(BIN)/python -m tests.lab.demo
 
 test: $(VENV)/.done ## Run everything: lint, types, import contracts, unit, contract, integration and lab tests
