@@ -8,7 +8,6 @@ import os
 import random
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -44,6 +43,8 @@ class Expected:
     resumed: bool = False
     """She lifted a drain while a hold stood: ours comes at once, but a second time it waits for half a minute."""
     job: int = 0
+    lost: list[tuple[str, tuple[float, float]]] = field(default_factory=list)
+    """Words of hers that stood no more when she came to resume, and when she had said them."""
 
     @property
     def hers(self) -> bool:
@@ -121,9 +122,12 @@ class Play:
     def _resume(self) -> None:
         wanted = self.wanted
         wanted.resumed |= bool(wanted.holds)
-        refusable, wanted.drain, wanted.down, wanted.reason = not wanted.hers, False, False, ""
-        with suppress(SlurmError) if refusable else nullcontext():  # there is nothing to resume yet
+        words, wanted.drain, wanted.down, wanted.reason = wanted.reason, False, False, ""
+        try:
             self._scontrol(state="resume")
+        except SlurmError:  # there is nothing to resume: not yet, if no words of hers stand
+            if words:
+                wanted.lost.append((words, wanted.by_slurm))
 
     def _undrain(self) -> None:
         self.wanted.resumed |= bool(self.wanted.holds)
@@ -144,12 +148,13 @@ class Play:
 
     def wrong(self, shown: dict[str, Shown], writes: list[dict[str, Any]]) -> list[str]:
         """What is not as people left it."""
-        found = []
         worker, wanted, each = self._worker, self.wanted, shown[self._worker]
+        lost = [words for words, when in wanted.lost if not self._was_in_flight(when, writes)]
+        found = [f"{worker}: {words!r} of the administrator was gone when she resumed" for words in lost]
         if wanted.hers and each.reason != wanted.reason:
-            if self._was_in_flight(writes):
+            if self._was_in_flight(wanted.by_slurm, writes):
                 print(f"{worker}: {wanted.reason!r} met a write of ours in flight")
-                return []
+                return found
             found.append(f"{worker}: {wanted.reason!r} of the administrator became {each.reason!r}")
         if wanted.drain and not each.drained:
             found.append(f"{worker}: the administrator's DRAIN is gone")
@@ -163,9 +168,9 @@ class Play:
             found.append(f"{worker}: Kubernetes had {sorted(wanted.holds)}, now {sorted(each.holds)}")
         return found
 
-    def _was_in_flight(self, writes: list[dict[str, Any]]) -> bool:
+    def _was_in_flight(self, said: tuple[float, float], writes: list[dict[str, Any]]) -> bool:
         at = [datetime.fromisoformat(w["at"]).timestamp() for w in writes if w["worker"]["name"] == self._worker]
-        began, ended = self.wanted.by_slurm
+        began, ended = said
         return any(began - IN_FLIGHT_S < moment < ended + IN_FLIGHT_S for moment in at)
 
     def tidy(self) -> None:

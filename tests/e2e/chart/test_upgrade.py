@@ -78,8 +78,10 @@ class Released(NamedTuple):
 
 @pytest.fixture(scope="module", name="released")
 def _released(lab: Lab) -> Iterator[Released]:
-    """The last released chart is installed once; the tests go on from there."""
+    """The last released chart is installed once, where nothing of a later one is; the tests go on from there."""
     before = Installed(lab, chart=RELEASED)
+    before.stop()
+    lab.kube.kubectl("delete", "crd", "holds.lockstep.sh", "--ignore-not-found")
     before.install({"image": {"tag": product.version()}})
     site = Site(lab, before)
     site.settle()
