@@ -6,6 +6,7 @@ environment is asked once.
 
 import ssl
 from collections.abc import Mapping
+from tempfile import NamedTemporaryFile
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -13,7 +14,7 @@ from urllib.request import getproxies, proxy_bypass
 import aiohttp
 import msgspec
 
-from lockstep.kube.access import Server
+from lockstep.kube.server import Server
 
 READ_BUFFER = 2**21
 """Bytes; one line of a watch is a whole object, and etcd takes objects of up to 1.5 MiB."""
@@ -26,8 +27,6 @@ class Session:
         self.host = server.host
         """The server's address."""
         self._options: dict[str, Any] = {"proxy": server.proxy or _proxy_for(self.host)}
-        if server.proxy_headers:
-            self._options["proxy_headers"] = server.proxy_headers
         if server.name:
             self._options["server_hostname"] = server.name
         connector = aiohttp.TCPConnector(limit=connections, ssl=tls_of(server))
@@ -59,9 +58,12 @@ def tls_of(server: Server) -> ssl.SSLContext:
     Certificates are judged as Kubernetes' own clients do: Python's strict rules, the default since 3.13, refuse every
     cluster whose authority was made without a key usage or a key identifier.
     """
-    tls = ssl.create_default_context(cafile=server.authority)
+    tls = ssl.create_default_context(cadata=server.authority.decode("ascii", "ignore") if server.authority else None)
     if server.certificate:
-        tls.load_cert_chain(server.certificate, keyfile=server.key)
+        with NamedTemporaryFile() as file:  # for its owner only; Python takes these from nowhere else
+            file.write(server.certificate + b"\n" + (server.key or b""))
+            file.flush()
+            tls.load_cert_chain(file.name)
     if not server.verify:
         tls.check_hostname = False
         tls.verify_mode = ssl.CERT_NONE

@@ -192,7 +192,7 @@ class Transport:
                     raise Unreachable(str(e)) from e
                 return known
             self._read_at = now
-            if known and known[1].trust == access.trust:
+            if known and known[1].server == access.server:
                 self._open = known[0], access
             else:
                 self._open = Session(access.server, connections=self.settings.concurrency + 64), access

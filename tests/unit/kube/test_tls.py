@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from aiohttp import ClientSession, web
 
-from lockstep.kube.access import Server
+from lockstep.kube.server import Server
 from lockstep.kube.session import tls_of
 from tests.lab.pki import Pki
 
@@ -16,7 +16,7 @@ async def test_an_authority_without_a_key_usage_is_trusted(monkeypatch: pytest.M
     pki = Pki(tmp_path)
     pki.create(nodes=0)
     monkeypatch.setattr(ssl, "create_default_context", _strict)
-    server = Server(host="https://127.0.0.1", authority=str(pki.file("ca.crt")))
+    server = Server(host="https://127.0.0.1", authority=pki.file("ca.crt").read_bytes())
     served = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     served.load_cert_chain(pki.file("apiserver.crt"), pki.file("apiserver.key"))
     runner = web.AppRunner(web.Application())
@@ -30,9 +30,9 @@ async def test_an_authority_without_a_key_usage_is_trusted(monkeypatch: pytest.M
         await runner.cleanup()
 
 
-def _strict(cafile: str) -> ssl.SSLContext:
+def _strict(cadata: str) -> ssl.SSLContext:
     """What `ssl.create_default_context` gives from Python 3.13 on."""
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    tls.load_verify_locations(cafile)
+    tls.load_verify_locations(cadata=cadata)
     tls.verify_flags |= ssl.VERIFY_X509_STRICT
     return tls

@@ -126,9 +126,9 @@ async def test_the_service_account_of_a_pod_is_used(tmp_path: Path, monkeypatch:
     (tmp_path / "token").write_text("two")
     again = await read_access(settings)
     assert again.authorization == "Bearer two"
-    assert again.trust == access.trust
+    assert again.server == access.server
     (tmp_path / "ca.crt").write_text("another certificate")
-    assert (await read_access(settings)).trust != access.trust
+    assert (await read_access(settings)).server != access.server
 
 
 @pytest.mark.parametrize("missing", ["token", "ca.crt", "KUBERNETES_SERVICE_HOST"])
