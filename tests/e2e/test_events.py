@@ -22,8 +22,12 @@ class Stream:
         return self.chains.about(self._worker, self._host)
 
     def wait(self, kind: str, is_it: Callable[[Event], object] = lambda _: True, timeout_s: float = 30) -> Event:
-        """The first event of a kind of which this is true."""
-        found = eventually(kind, lambda: [e for e in named(self.events(), kind) if is_it(e)], timeout_s, 0.3)
+        """The first event of a kind of which this is true; fails with what was told instead."""
+        try:
+            found = eventually(kind, lambda: [e for e in named(self.events(), kind) if is_it(e)], timeout_s, 0.3)
+        except AssertionError as error:
+            error.add_note(", ".join(f"{event['at']} {kind_of(event)}" for event in self.events()))
+            raise
         return found[0]
 
 

@@ -27,7 +27,7 @@ CONTROL_PLANE = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-sche
 
 
 class KubeError(RuntimeError):
-    """kubectl failed; the text is what it said."""
+    """kubectl failed, or an object was refused; the text is what was said."""
 
 
 class Kube:
@@ -117,10 +117,19 @@ class Kube:
         found: dict[str, Any] = json.loads(self.kubectl("get", *what, "-o", "json"))
         return found
 
-    def apply(self, manifest: str | dict[str, Any]) -> str:
-        """Apply YAML, or an object, on the server side."""
-        text = manifest if isinstance(manifest, str) else json.dumps(manifest)
-        return self.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", input=text)
+    def apply(self, manifest: str | dict[str, Any]) -> None:
+        """Apply YAML, or an object, on the server side.
+
+        Raises:
+            KubeError: It was refused; says which.
+        """
+        if isinstance(manifest, str):
+            self.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", input=manifest)
+            return
+        try:
+            self._rest.apply(manifest)
+        except ApiError as error:
+            raise KubeError(f"apply {manifest['kind']} {manifest['metadata']['name']}: {error}") from error
 
     def request(self, method: str, path: str, body: Any = None, *, kind: str = "application/json") -> Any:
         """One HTTP request as administrator, without starting kubectl; see ``Rest.request``."""

@@ -14,7 +14,7 @@ import json
 import socket
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 Mode = Literal["pass", "delay", "status", "errors", "half_body", "hang", "refuse", "flaky", "drop_answer"]
 """What is done to a request.
@@ -61,6 +61,16 @@ class Fault:
             raise ValueError("refuse closes the port: it cannot be for some requests only")
 
 
+class Passed(NamedTuple):
+    """A request that was passed on, from when it came to when its answer was handed back, by the machine's clock."""
+
+    began: float
+    ended: float
+    method: str
+    path: str
+    body: str
+
+
 class Proxy:
     """The proxy as a test sees it."""
 
@@ -78,6 +88,10 @@ class Proxy:
     def requests(self) -> dict[str, int]:
         """How often was asked, by method and path without the query, since the start or :meth:`forget`."""
         return dict(self._tell({"do": "requests"}))
+
+    def passed(self) -> list[Passed]:
+        """The last thousands of requests that were answered, in the order of their answers."""
+        return [Passed(*each) for each in self._tell({"do": "passed"})]
 
     def forget(self) -> None:
         """Count from zero again."""

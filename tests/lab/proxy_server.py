@@ -9,13 +9,14 @@ import asyncio
 import contextlib
 import json
 import socket
-from collections import Counter
+import time
+from collections import Counter, deque
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from .proxy import Fault
+from .proxy import Fault, Passed
 
 _ERRORS = {
     "meta": {"plugin": {"type": "", "name": ""}},
@@ -39,6 +40,9 @@ _STATUS = {
     504: ("GATEWAY TIMEOUT", "application/json", json.dumps(_ERRORS)),
     511: ("Network Authentication Required", "application/json", json.dumps(_ERRORS)),
 }
+
+_KEPT = 5000
+"""Requests that are remembered with their times: minutes, with a few pollers."""
 
 
 @dataclass(frozen=True)
@@ -88,6 +92,7 @@ class Server:
         self._listen, self._port, self._upstream = listen, port, upstream
         self._fault, self._met = Fault(), 0
         self._counts: Counter[str] = Counter()
+        self._passed: deque[Passed] = deque(maxlen=_KEPT)
         self._open: set[asyncio.StreamWriter] = set()
         self._listener: asyncio.Server | None = None
 
@@ -101,12 +106,14 @@ class Server:
 
     async def _obey(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         order = json.loads(await reader.readline())
-        answer: dict[str, int] = {}
+        answer: dict[str, int] | list[Passed] = {}
         match order["do"]:
             case "set":
                 await self._apply(Fault(**order["fault"]))
             case "requests":
                 answer = dict(self._counts)
+            case "passed":
+                answer = list(self._passed)
             case "forget":
                 self._counts.clear()
         writer.write(json.dumps(answer).encode() + b"\n")
@@ -141,6 +148,7 @@ class Server:
         try:
             while True:
                 request = await Message.read(reader)
+                began = time.time()  # noqa: TID251  this is a process of its own
                 body = b"".join([piece async for piece in request.body(reader, until_closed=False)])
                 method, target = request.first[0], request.first[1]
                 path = target.partition("?")[0]
@@ -161,7 +169,10 @@ class Server:
                 if behind is None or behind[0].at_eof():
                     behind = await asyncio.open_connection(*self._upstream, limit=1 << 20)
                 behind[1].write(request.head + body)
-                if not await self._pass_back(fault, method, behind[0], writer):
+                goes_on = await self._pass_back(fault, method, behind[0], writer)
+                ended = time.time()  # noqa: TID251  the same
+                self._passed.append(Passed(began, ended, method, path, body.decode(errors="replace")))
+                if not goes_on:
                     return
         except (OSError, asyncio.IncompleteReadError):
             _reset(writer)

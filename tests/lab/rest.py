@@ -30,6 +30,7 @@ class Rest:
         self._headers = {"Authorization": f"Bearer {token}"}
         self._authority = authority
         self._idle: deque[http.client.HTTPSConnection] = deque()
+        self._kinds: dict[tuple[str, str], dict[str, Any]] = {}
         weakref.finalize(self, _close_all, self._idle)
 
     def request(self, method: str, path: str, body: Any = None, *, kind: str = "application/json") -> Any:
@@ -60,12 +61,34 @@ class Rest:
             raise ApiError(answer.status, content.decode(errors="replace"))
         return json.loads(content) if content[:1] == b"{" else content.decode()
 
+    def apply(self, manifest: dict[str, Any]) -> None:
+        """Apply an object on the server side, as ``kubectl apply --server-side --force-conflicts`` does.
+
+        Raises:
+            ApiError: It was refused, or the server does not (yet) know its kind.
+        """
+        query = "fieldManager=kubectl&force=true&fieldValidation=Strict"
+        self.request("PATCH", f"{self._path_of(manifest)}?{query}", manifest, kind="application/apply-patch+yaml")
+
     def watch(self, path: str, timeout_s: float) -> Iterator[dict[str, Any]]:
         """The events of a watch, until the server ends it."""
         with closing(self._connect(timeout_s)) as connection:
             connection.request("GET", path, headers=self._headers)
             for line in connection.getresponse():
                 yield json.loads(line)
+
+    def _path_of(self, manifest: dict[str, Any]) -> str:
+        version, kind, meta = manifest["apiVersion"], manifest["kind"], manifest["metadata"]
+        root = f"/apis/{version}" if "/" in version else f"/api/{version}"
+        if (version, kind) not in self._kinds:
+            known = self.request("GET", root)["resources"]
+            self._kinds |= {(version, each["kind"]): each for each in known if "/" not in each["name"]}
+        try:
+            of_kind = self._kinds[version, kind]
+        except KeyError as error:
+            raise ApiError(404, f"{kind} not found in {version}") from error
+        namespace = f"/namespaces/{meta.get('namespace', 'default')}" if of_kind["namespaced"] else ""
+        return f"{root}{namespace}/{of_kind['name']}/{meta['name']}"
 
     def _connect(self, timeout_s: float) -> http.client.HTTPSConnection:
         return http.client.HTTPSConnection(*self._address, context=self._tls, timeout=timeout_s)

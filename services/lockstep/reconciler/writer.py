@@ -1,7 +1,7 @@
 """Writes to one Slurm cluster: gathers what is due within milliseconds, reads before it writes, sends in bulk.
 
 Slurm has no compare-and-set, and a DRAIN over somebody's DRAIN silently replaces her reason (Slurm 26.05, seen). So
-each batch reads its nodes right before the write, and leaves alone what changed since it was decided.
+each write reads its nodes right before, and leaves alone what changed since it was decided.
 """
 
 import asyncio
@@ -106,23 +106,30 @@ class SlurmWriter:
             await self._send(wishes)
 
     async def _send(self, wishes: list[_Wish]) -> None:
-        try:
-            found = await self._read({wish.name for wish in wishes})
-        except SlurmError as error:
-            _fail(wishes, error)
-            return
-        read_at = clock.now()
-        due: dict[str | None, list[_Wish]] = {}
+        """One group after the other, each read right before it is written: a write takes milliseconds."""
+        groups: dict[str | None, list[_Wish]] = {}
         for wish in wishes:
-            verdict = _verdict(found.get(wish.name), wish.words)
+            groups.setdefault(wish.words, []).append(wish)
+        try:
+            for words, group in groups.items():
+                await self._send_group(words, group)
+        except SlurmError as error:  # who cannot be read now is not asked again for each group
+            _fail(wishes, error)
+
+    async def _send_group(self, words: str | None, group: list[_Wish]) -> None:
+        found = await self._read({wish.name for wish in group})
+        read_at = clock.now()
+        due = []
+        for wish in group:
+            verdict = _verdict(found.get(wish.name), words)
             if verdict is None:
-                due.setdefault(wish.words, []).append(wish)
+                due.append(wish)
             elif isinstance(verdict, Exception):
                 _set(wish, verdict)
             else:
                 _set(wish, Answer(read_at, wrote=False))
-        for words, group in due.items():
-            await self._post(words, group)
+        if due:
+            await self._post(words, due)
 
     async def _read(self, names: set[str]) -> dict[str, SlurmNode]:
         if len(names) > SINGLE_READS:

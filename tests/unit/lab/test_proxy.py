@@ -132,6 +132,20 @@ def test_counts_requests_by_method_and_path(site: Site) -> None:
     assert site.proxy.requests() == {}
 
 
+def test_remembers_what_was_passed_on_and_when(site: Site) -> None:
+    """In the order of the answers; what was not passed on is not among them."""
+    began = time.time()  # noqa: TID251  the clock of another process
+    site.ask("POST", "/nodes/?a=b", b'{"name": ["gpu-1"]}')
+    site.proxy.set("status", code=503, times=1)
+    site.ask("POST", "/nodes/", b"refused")
+    site.ask("GET", "/node/gpu-1")
+
+    write, read = site.proxy.passed()[-2:]
+    assert (write.method, write.path, write.body) == ("POST", "/nodes/", '{"name": ["gpu-1"]}')
+    assert (read.method, read.path, read.body) == ("GET", "/node/gpu-1", "")
+    assert began <= write.began <= write.ended <= read.began <= read.ended
+
+
 @pytest.mark.parametrize("code", [401, 429, 500, 502, 503, 504, 511])
 def test_answers_with_a_status_without_asking_slurmrestd(site: Site, code: int) -> None:
     """A status is the proxy's own answer; the write is not done."""

@@ -20,10 +20,19 @@ class Recorder:
     An answer may be lost, a name refused, or (`turns`) each first, third… request fail.
     """
 
-    def __init__(self, *nodes: SlurmNode, lost: bool = False, refused: str = "", turns: bool = False) -> None:
+    def __init__(
+        self,
+        *nodes: SlurmNode,
+        lost: bool = False,
+        refused: str = "",
+        turns: bool = False,
+        unreadable: bool = False,
+    ) -> None:
         self._nodes = {node.name: node for node in nodes}
-        self._lost, self._refused, self._turns = lost, refused, turns
-        self._asked = 0
+        self._lost, self._refused, self._turns, self._unreadable = lost, refused, turns, unreadable
+        self.asked = 0
+        self.meanwhile: dict[str, SlurmNode] = {}
+        """What somebody else does while the first write is on its way."""
         self.posts: list[tuple[str, tuple[str, ...]]] = []
 
     async def node(self, name: str) -> SlurmNode:
@@ -45,13 +54,16 @@ class Recorder:
         return self._post("UNDRAIN", names)
 
     def _take_turns(self) -> None:
-        self._asked += 1
-        if self._turns and self._asked % 2:
+        self.asked += 1
+        if self._unreadable:
+            raise Unreachable("no answer")
+        if self._turns and self.asked % 2:
             raise Busy("slurmrestd is busy", status=503)
 
     def _post(self, what: str, names: list[str]) -> Outcome:
         self._take_turns()
         self.posts.append((what, tuple(sorted(names))))
+        self._nodes |= self.meanwhile
         if self._lost:
             raise Unreachable("no answer")
         bad = {name: Refused(["invalid"]) for name in names if name == self._refused}
@@ -97,6 +109,32 @@ async def test_what_somebody_else_did_meanwhile_is_left_alone(state: str, reason
             await writer.drain("gpu-7", OURS)
 
     assert slurm.posts == []
+
+
+async def test_what_somebody_else_does_during_another_write_is_left_alone() -> None:
+    """Each with words of its own is read when it is its turn, not when the first was."""
+    slurm = Recorder(*(a_slurm_node("IDLE", name=name) for name in ("gpu-1", "gpu-2")))
+    slurm.meanwhile["gpu-2"] = a_slurm_node("IDLE+DRAIN", name="gpu-2", reason="bad DIMM")
+    async with writing(slurm) as writer:
+        first, second = await asyncio.gather(
+            writer.drain("gpu-1", f"{OURS}!"), writer.drain("gpu-2", OURS), return_exceptions=True
+        )
+
+    assert not isinstance(first, BaseException)
+    assert isinstance(second, Retry)
+    assert slurm.posts == [(f"{OURS}!", ("gpu-1",))]
+
+
+async def test_a_slurm_that_cannot_be_read_is_asked_once_for_all() -> None:
+    """Not once for each group, of which each might wait for its answer until it gives up."""
+    slurm = Recorder(unreadable=True)
+    async with writing(slurm) as writer:
+        outcomes = await asyncio.gather(
+            *(writer.drain(f"gpu-{number}", f"{OURS} {number}") for number in range(9)), return_exceptions=True
+        )
+
+    assert [type(outcome) for outcome in outcomes] == [Unreachable] * 9
+    assert slurm.asked == 2
 
 
 async def test_a_foreign_drain_is_never_lifted() -> None:
