@@ -32,6 +32,7 @@ class Lanes(Generic[K]):
         self._width = width
         self._grace_s = grace_s
         self._on_failure: OnFailure[K] = on_failure or (lambda _, error, attempt: again_after(error, attempt))
+        self._first: OrderedDict[K, _Waiting] = OrderedDict()
         self._ready: OrderedDict[K, _Waiting] = OrderedDict()
         self._behind: dict[K, _Waiting] = {}
         self._delayed: dict[K, asyncio.TimerHandle] = {}
@@ -48,17 +49,20 @@ class Lanes(Generic[K]):
     @property
     def depth(self) -> int:
         """Keys with a job that waits, is delayed or runs."""
-        return len(self._ready) + len(self._delayed) + len(self._running)
+        return len(self._first) + len(self._ready) + len(self._delayed) + len(self._running)
 
-    def put(self, key: K, job: Job) -> None:
-        """Runs `job` as soon as the key's running job has ended; replaces the one that waits."""
+    def put(self, key: K, job: Job, *, first: bool = False) -> None:
+        """Runs `job` as soon as the key's running job has ended; replaces the one that waits.
+
+        With `first` it is run before all that wait without; so is what fails then, and what is put behind it.
+        """
         if self._closed:
             return
         if timer := self._delayed.pop(key, None):
             timer.cancel()
-        if key in self._ready or key in self._behind:
+        if key in self._first or key in self._ready or key in self._behind:
             self.superseded += 1
-        self._enqueue(key, _Waiting(job, 1, copy_context()))
+        self._enqueue(key, _Waiting(job, 1, copy_context(), first))
 
     async def idle(self) -> None:
         """Returns when nothing waits, is delayed or runs."""
@@ -72,6 +76,7 @@ class Lanes(Generic[K]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._closed = True
+        self._first.clear()
         self._ready.clear()
         self._behind.clear()
         for timer in self._delayed.values():
@@ -90,8 +95,13 @@ class Lanes(Generic[K]):
         if key in self._running:
             self._behind[key] = waiting
         else:
-            self._ready[key] = waiting
+            self._wait(key, waiting)
             self._start()
+
+    def _wait(self, key: K, waiting: "_Waiting") -> None:
+        here, there = (self._first, self._ready) if waiting.first else (self._ready, self._first)
+        here[key] = waiting
+        there.pop(key, None)
 
     def _start(self) -> None:
         """Starts what may run, soon."""
@@ -103,9 +113,10 @@ class Lanes(Generic[K]):
         """Starts a few; the key that waits longest comes first."""
         self._starting = False
         for _ in range(AT_ONCE):
-            if not self._ready or len(self._running) >= self._width or self._closed:
+            queue = self._first or self._ready
+            if not queue or len(self._running) >= self._width or self._closed:
                 return
-            key, waiting = self._ready.popitem(last=False)
+            key, waiting = queue.popitem(last=False)
             self._running.add(key)
             self._group.create_task(self._run(key, waiting), context=waiting.context)
         self._start()
@@ -127,7 +138,7 @@ class Lanes(Generic[K]):
         finally:
             self._running.discard(key)
             if (behind := self._behind.pop(key, None)) is not None:
-                self._ready[key] = behind
+                self._wait(key, behind)
             if not self._closed:
                 self._start()
             if not self.depth:
@@ -143,3 +154,4 @@ class _Waiting(NamedTuple):
     attempt: int
     context: Context
     """Of whoever put it: its trace and its log fields."""
+    first: bool

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Mapping
 from lockstep.base.backoff import backoff
 from lockstep.base.errors import Retry
 from lockstep.contracts.common import WorkerKey
-from lockstep.contracts.facts import worker_key
+from lockstep.contracts.facts import Progress, worker_key
 from lockstep.contracts.subjects import fact_subject
 from lockstep.drain.handlers import Drains, Statuses
 from lockstep.drain.model import Decision
@@ -29,6 +29,8 @@ SWEEP_S = 30.0
 """Between two looks at everybody."""
 STATUS_S = 0.5
 """Between two rounds of writing Holds' status."""
+TO_BE_WRITTEN = {Progress.WAITING, Progress.NONE}
+"""What somebody is to tell Slurm; it goes first where there is much, before how far drains are."""
 
 
 class DrainTasks:
@@ -100,7 +102,8 @@ class DrainTasks:
         decided = self._drains.look(keys)
         with steps(lambda: {d.worker.key: step(d, self._table.flows) for d in decided}) as traces:
             told = [begun_in(d.decision, traces.get(d.worker.key, "")) for d in decided]
-            await self._tell(told, traces)
+            await self._tell([each for each in told if each.desired.progress in TO_BE_WRITTEN], traces)
+            await self._tell([each for each in told if each.desired.progress not in TO_BE_WRITTEN], traces)
         if decided:
             took_s = self._ports.clock.monotonic() - since
             observe_leg("fact-to-decision", took_s, traceparent=next(iter(traces.values()), ""))

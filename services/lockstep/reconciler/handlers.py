@@ -110,11 +110,7 @@ class Reconciler:
         worker = self.worker(key)
         if key in self._unsure or why_not_drained(worker, self._policy, clock.now()) in WAITS_FOR_A_READ:
             return True
-        slurm, desired = believed(worker), worker.desired
-        if slurm is None or desired is None:
-            return False
-        drain = states.is_drain(slurm.base, slurm.flags)
-        return not drain if projected(desired.holds) else drain and reasons.is_ours(slurm.reason)
+        return is_to_be_written(worker)
 
     async def look(self, key: WorkerKey) -> list[WorkerAction]:
         """Do what the worker needs, in order, up to the first failure. Returns what was done.
@@ -251,6 +247,15 @@ class Reconciler:
             return True
         del self._unsure[worker.key]
         return False
+
+
+def is_to_be_written(worker: Worker) -> bool:
+    """Whether Slurm does not show the drain that is wanted, or shows one of ours that is not."""
+    slurm, desired = believed(worker), worker.desired
+    if slurm is None or desired is None:
+        return False
+    drain = states.is_drain(slurm.base, slurm.flags)
+    return not drain if projected(desired.holds) else drain and reasons.is_ours(slurm.reason)
 
 
 def _slot(action: Protect | Unprotect | ShowState) -> tuple[str, ...]:

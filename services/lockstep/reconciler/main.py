@@ -18,7 +18,7 @@ from lockstep.fleet.pairing import workers_on
 from lockstep.fleet.sources import Returns
 from lockstep.kube import keys
 from lockstep.kube.errors import KubeError
-from lockstep.reconciler.handlers import Reconciler
+from lockstep.reconciler.handlers import Reconciler, is_to_be_written
 from lockstep.reconciler.hands import Hands
 from lockstep.reconciler.tally import seen
 from lockstep.reconciler.writer import SlurmWriter
@@ -95,8 +95,9 @@ class ReconcilerTasks:
         workers.update(key for key in self._waiting if key[0] in read)
         for key in workers:
             if key[0] in self._clusters:
-                self._lanes.put(("worker", key), partial(self._look, key))
-                nodes.add(self._reconciler.worker(key).node_name)
+                worker = self._reconciler.worker(key)
+                self._lanes.put(("worker", key), partial(self._look, key), first=is_to_be_written(worker))
+                nodes.add(worker.node_name)
         for node in nodes - {""}:
             self._lanes.put(("node", node), partial(self._look_at_node, node))
 

@@ -59,6 +59,38 @@ async def test_keys_run_side_by_side_up_to_the_width() -> None:
     assert (most, lanes.handled) == (3, 20)
 
 
+async def test_what_is_to_be_first_goes_before_all_that_waits() -> None:
+    """In the order in which it came; and what is no longer so takes its turn with the others."""
+    log: list[str] = []
+    async with Lanes[str](width=1) as lanes:
+        for name, first in (
+            ("a", False),
+            ("b", False),
+            ("c", True),
+            ("d", True),
+            ("e", True),
+            ("b", True),
+            ("d", False),
+        ):
+            lanes.put(name, job(log, name), first=first)
+        assert lanes.depth == 5
+        await lanes.idle()
+    assert [entry for entry in log if entry[0] == "+"] == ["+c", "+e", "+b", "+a", "+d"]
+    assert lanes.superseded == 2
+
+
+async def test_what_was_put_behind_a_running_job_is_still_first() -> None:
+    """A write that is due stays due."""
+    log: list[str] = []
+    async with Lanes[str](width=1, on_failure=lambda *_: 0.0) as lanes:
+        lanes.put("a", job(log, "a", takes_s=0.01), first=True)
+        await asyncio.sleep(0.001)
+        lanes.put("b", job(log, "b"))
+        lanes.put("a", job(log, "A"), first=True)
+        await lanes.idle()
+    assert log == ["+a", "-a", "+A", "-A", "+b", "-b"]
+
+
 async def test_one_noisy_worker_does_not_delay_another() -> None:
     """Ten thousand events of one, then one of another: that is looked at next."""
     log: list[str] = []
