@@ -1,7 +1,7 @@
 """`make test`: everything, what can go side by side side by side, and one summary at the end.
 
 The first time the lab is built, which takes some minutes; nothing else runs then, so that no test is late for it. Most
-tests wait most of the time: four parts go side by side, some with a lab of their own; more only starve each other on
+tests wait most of the time: five parts go side by side, some with a lab of their own; more only starve each other on
 two cores. Each part's output goes to `build/test/`, and is shown when the part fails.
 """
 
@@ -18,7 +18,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 BIN = ROOT / ".venv" / "bin"
 LOGS = ROOT / "build" / "test"
-LANES = 4
+LANES = 5
 """How many parts run at a time."""
 BESIDE = 5
 """How nice those are that run beside the lab's tests."""
@@ -44,11 +44,8 @@ ON_PROCESSES = [
     "tests/e2e/test_cli.py::test_without_nats_events_end_with_4_and_workers_are_read_from_kubernetes",
 ]
 """But not these: the hundred races, and because it is not the chart's NATS that the other one stops."""
-ON_LABS = [
-    ["tests/e2e/test_faults.py", "tests/e2e/test_beside.py"],
-    ["tests/e2e/test_crashes.py", *ON_PROCESSES],
-]
-"""What goes wrong, takes long, or is asked at the same time; the other lab tests share a third lab."""
+OF_FAULTS = ["tests/e2e/test_faults.py", "tests/e2e/test_beside.py"]
+"""They take long, mostly waiting; the other lab tests share a second lab."""
 SUMMARY = re.compile(r"\d (passed|failed|errors?).* in [\d.]+s")
 """The line in which pytest says how many."""
 COUNTS = re.compile(r"(\d+) (passed|failed|errors?|skipped)\b")
@@ -108,20 +105,19 @@ def pytest(name: str, *arguments: str, nice: int = 0, lab: str = "") -> Part:
 
 def parts() -> list[Part]:
     """All of them, in the order in which they are begun: those with a lab and long ones first."""
-    first, second = ON_LABS
-    others = [f"--ignore={name}" for name in (*first, *second, *MAIN_JOB, CHART) if "::" not in name]
+    all_of_labs = (str(file.relative_to(ROOT)) for file in sorted(ROOT.glob("tests/e2e/test_*.py")))
+    others = [name for name in all_of_labs if name not in {*OF_FAULTS, *MAIN_JOB}]
     plain = [f"--ignore={name}" for name in (ON_LAB, *WITH_KUBERNETES, *THROUGH_NATS, *BY_COMMANDS)]
     not_in_pods = [f"--deselect={name}" for name in ON_PROCESSES]
     return [
         pytest("chart tests", "--timeout=600", "--installed", *not_in_pods, *ON_CHART, lab="chart"),
-        pytest("lab tests 1", "--timeout=600", *first, lab="one"),
-        pytest("lab tests 2", "--timeout=600", *second, lab="two"),
-        pytest("integration tests 1", *BY_COMMANDS),
-        pytest("lab tests 3", "--timeout=600", "tests/e2e", *others, lab="three"),
-        pytest("integration tests 2", "tests/integration", *plain),
+        pytest("lab tests 1", "--timeout=600", *OF_FAULTS, lab="one"),
+        pytest("lab tests 2", "--timeout=600", *ON_PROCESSES, *others, lab="two"),
+        pytest("integration tests 1", "tests/integration", *plain),
+        pytest("integration tests 2", *BY_COMMANDS),
         pytest("integration tests 3", *THROUGH_NATS),
         pytest("integration tests 4", *WITH_KUBERNETES),
-        pytest("tests of the lab", ON_LAB, lab="four"),
+        pytest("tests of the lab", ON_LAB, lab="three"),
         pytest("unit and contract tests", "tests/unit", "tests/contract", nice=BESIDE),
         Part("types", ["make", "--no-print-directory", "types"], BESIDE),
         Part("lint", ["make", "--no-print-directory", "lint"], BESIDE),

@@ -1,7 +1,8 @@
 """Inputs: the lab (started once, attached to afterwards) and a Lockstep that runs on it. Nothing is mocked."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import suppress
 
 import pytest
 
@@ -10,6 +11,8 @@ from tests.lab.installed import Installed
 from tests.lab.lab import Lab
 from tests.lab.lockstep import Lockstep
 
+LAST_LINES = 40
+"""Of each log, where a test has failed."""
 OPS = {"user": "ops", "verbs": ["hold", "release", "cancel-drain"], "clusters": ["main"]}
 """What may be asked for over NATS, where the lab's server has no users: anybody may say that he is `ops`."""
 
@@ -27,6 +30,17 @@ def _lab() -> Iterator[Lab]:
 def pytest_addoption(parser: pytest.Parser) -> None:
     """`--installed`: what the tests of the main job try is the chart, in pods."""
     parser.addoption("--installed", action="store_true")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Function) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """What failed is shown with what Lockstep said last: its pods go with the lab."""
+    report = yield
+    sites = [each for each in getattr(item, "funcargs", {}).values() if isinstance(each, Site)]
+    if report.failed and sites:
+        with suppress(OSError, RuntimeError):
+            report.sections.append(("Lockstep's logs", sites[0].lockstep.last_words(LAST_LINES)))
+    return report
 
 
 @pytest.fixture(scope="session", name="running")

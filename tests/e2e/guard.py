@@ -184,6 +184,7 @@ class Guard:
         self.readings = {"slurm": 0, "both": 0}
         self.findings: list[str] = []
         self._stays: frozenset[str] = frozenset()
+        self._had_to_stay = False
         self._bare_since: dict[str, float] = {}
         self._uids: dict[str, str] = {}
         self._ended = threading.Event()
@@ -204,11 +205,13 @@ class Guard:
             for thread in threads:
                 thread.join()
         assert not self.findings, "; ".join(self.findings)
-        assert min(self.readings.values()) > 0, self.readings
+        assert self.readings["both"] > 0
+        assert self.readings["slurm"] > 0 or not self._had_to_stay
 
     def stays(self, *workers: str) -> None:
         """From now on these are drained in Slurm, until `may_return`."""
         self._stays |= frozenset(workers)
+        self._had_to_stay = True
 
     def may_return(self, *workers: str) -> None:
         """These need no longer be drained."""
@@ -223,6 +226,8 @@ class Guard:
 
     def _look_at_slurm(self, sight: Sight) -> None:
         before = self._stays
+        if not before:
+            return
         nodes = sight.slurm()
         self.readings["slurm"] += 1
         for worker in before & self._stays:

@@ -120,6 +120,14 @@ class Installed(Command):
         names = [pod["metadata"]["name"] for pod in self.pods(service)]
         return "".join(self._lab.kube.kubectl("-n", NAMESPACE, "logs", name) for name in names)
 
+    def last_words(self, lines: int) -> str:
+        """The end of each pod's log."""
+        said = ""
+        for name in (pod["metadata"]["name"] for service in SERVICES for pod in self.pods(service)):
+            log = self._lab.kube.kubectl("-n", NAMESPACE, "logs", name, f"--tail={lines}", check=False)
+            said += f"{name}:\n{log}"
+        return said
+
     def password(self, user: str) -> str:
         """Of a NATS user that the chart made."""
         path = f"/api/v1/namespaces/{NAMESPACE}/secrets/lockstep-nats-{user}"

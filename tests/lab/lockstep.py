@@ -197,6 +197,14 @@ class Lockstep(Command):
         """The log of the (first) process."""
         return self._processes.log(self.names[0])
 
+    def last_words(self, lines: int) -> str:
+        """The end of each process's log."""
+        said = ""
+        for name in self.names:
+            end = self._processes.log(name).read_text(errors="replace").splitlines(keepends=True)[-lines:]
+            said += f"{name}:\n{''.join(end)}"
+        return said
+
     def log_end(self, name: str = "") -> int:
         """Where the log of one process ends now."""
         return self._processes.log(name or self.names[0]).stat().st_size
