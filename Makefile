@@ -60,6 +60,6 @@ $(VENV)/.done: requirements/dev.txt pyproject.toml
 	@echo "Setting up the virtual environment from the lock file"
 	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || apt-get install -qq -y python3-venv >/dev/null
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --require-hashes -r requirements/dev.txt
+	@$(BIN)/python -m pip install --quiet --no-compile --require-hashes -r requirements/dev.txt
 	@$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
 	@touch $@
