@@ -47,8 +47,8 @@ class Leadership:
         self._following.set()
         self._until = 0.0
         self._watched: tuple[str, float] = ("", 0.0)
-        self._mine = ""
-        """The Lease's version that our own last write made."""
+        self._mine: list[LeaseSpec] = []
+        """What our last answered write made of the Lease, and the renewals since, each of which may have arrived."""
         self.epoch = 0
         """The Lease's transitions when we became leader."""
         self.leader = ""
@@ -119,9 +119,10 @@ class Leadership:
         """Nobody holds it, or its holder gave no sign for as long as it said, by our clock.
 
         A holder with our own name is no exception: it may be another process, or our own past. But where nobody has
-        written since we did, as after an outage of the API server, we go on at once, with a new epoch.
+        written since we did, as after an outage of the API server, we go on at once, with a new epoch. So also where
+        that was a renewal of whose answer we never heard; its microseconds are proof enough.
         """
-        if self._mine and lease.metadata.resource_version == self._mine:
+        if lease.spec in self._mine:
             return True
         seen = self._clock()
         if self._watched[0] != lease.metadata.resource_version:
@@ -152,12 +153,14 @@ class Leadership:
             renew_time=at,
             lease_transitions=epoch,
         )
+        if self._leading.is_set():
+            self._mine.append(spec)
         with suppress(Conflict):
             self._won(await self._kube.update_lease(msgspec.structs.replace(lease, spec=spec)), started)
 
     def _won(self, lease: Lease, started: float) -> None:
         self.leader, self.epoch = self.identity, lease.spec.lease_transitions or 0
-        self._mine = lease.metadata.resource_version
+        self._mine = [lease.spec]
         self._until = started + self._duration_s - self._margin_s
         self._following.clear()
         self._leading.set()

@@ -154,6 +154,33 @@ async def test_after_an_outage_in_which_nobody_wrote_the_leader_goes_on_at_once(
         assert now() - began < 4
 
 
+async def test_after_a_renewal_whose_answer_was_lost_the_leader_goes_on_at_once() -> None:
+    """On a busy machine it comes too late to count; the Lease is as it was sent, so nobody else has written since."""
+    leases = Leases()
+    a, b = candidate(leases, "a"), candidate(leases, "b")
+    async with running(a, b):
+        first = await a.held()
+        leases.deaf.add("a")
+        await a.lost()
+        leases.deaf.clear()
+        began = now()
+        assert await a.held() > first
+        assert now() - began < 4
+        assert not b.holds(now())
+
+
+async def test_whoever_never_hears_of_its_writes_leaves_the_lease_to_others() -> None:
+    """It may take it once more on no more than its own word; a second time it waits like anybody."""
+    leases = Leases()
+    a, b = candidate(leases, "a"), candidate(leases, "b")
+    async with running(a, b):
+        await a.held()
+        leases.deaf.add("a")
+        async with asyncio.timeout(60):
+            await b.held()
+        assert not a.holds(now())
+
+
 async def test_whoever_waits_to_lead_is_not_sent_off_with_a_right_that_has_run_out() -> None:
     """Between two looks at the Lease the time may be over: a service that began then could do nothing."""
     leases = Leases()
