@@ -1,7 +1,7 @@
 """`make test`: everything, what can go side by side side by side, and one summary at the end.
 
 The first time the lab is built, which takes some minutes; nothing else runs then, so that no test is late for it. Most
-tests wait most of the time: five parts go side by side, some with a lab of their own; more only starve each other on
+tests wait most of the time: six parts go side by side, some with a lab of their own; more only starve each other on
 two cores. Each part's output goes to `build/test/`, and is shown when the part fails.
 """
 
@@ -18,7 +18,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 BIN = ROOT / ".venv" / "bin"
 LOGS = ROOT / "build" / "test"
-LANES = 5
+LANES = 6
 """How many parts run at a time."""
 BESIDE = 5
 """How nice those are that run beside the lab's tests."""
@@ -111,8 +111,8 @@ def parts() -> list[Part]:
     not_in_pods = [f"--deselect={name}" for name in ON_PROCESSES]
     return [
         pytest("chart tests", "--timeout=600", "--installed", *not_in_pods, *ON_CHART, lab="chart"),
-        pytest("lab tests 1", "--timeout=600", *OF_FAULTS, lab="one"),
-        pytest("lab tests 2", "--timeout=600", *ON_PROCESSES, *others, lab="two"),
+        pytest("lab tests 1", "--timeout=600", *ON_PROCESSES, *others, lab="one"),
+        pytest("lab tests 2", "--timeout=600", *OF_FAULTS, lab="two"),
         pytest("integration tests 1", "tests/integration", *plain),
         pytest("integration tests 2", *BY_COMMANDS),
         pytest("integration tests 3", *THROUGH_NATS),
