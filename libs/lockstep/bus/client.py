@@ -113,7 +113,7 @@ class PatientClient(Client):
         those of tries that were given up. When all its clients come at once, as after its restart, and give up soon, it
         is never done. So it is given time; and one that will not have us is tried less often.
         """
-        self.options["connect_timeout"], self._greeted = ANSWER_S, False
+        self._greeted = False
         try:
             with _answering_pings(self._transport):
                 await super()._process_connect_init()
