@@ -47,7 +47,11 @@ def flow(jaeger: Jaeger, worker: str, progress: str, but: set[str]) -> list[Span
             (t for t, spans in traces(jaeger, worker).items() if t not in but and _reached(spans, progress)), ""
         )
 
-    trace = eventually(f"a trace of {worker} up to {progress}", found, 20, 0.3)
+    try:
+        trace = eventually(f"a trace of {worker} up to {progress}", found, 20, 0.3)
+    except AssertionError as e:
+        e.add_note("\n".join(f"{t}{' before' * (t in but)}\n{described(s)}" for t, s in traces(jaeger, worker).items()))
+        raise
     size = 0
 
     def complete() -> list[Span]:

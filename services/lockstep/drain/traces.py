@@ -12,11 +12,16 @@ NAME = "decide"
 
 
 def step(decided: Decided, flows: Flows) -> Step:
-    """The span of one decision: it follows the newest fact that it was made on, and links to what else it used."""
+    """The span of one decision, which links to what else it was made on.
+
+    Which holds stand follows the newest fact. How far a drain is follows Slurm: what Kubernetes shows then is our own
+    word, which may be told late and as a part of the flow before.
+    """
     worker, desired = decided.worker, decided.decision.desired
     before = worker.desired
     used = (fact for fact in facts_about(worker) if fact is not before)
-    origin = flows.origin(used, clock.now(), began=before.traceparent if before else "")
+    first = worker.slurm if before and before.holds == desired.holds else None
+    origin = flows.origin(used, clock.now(), first=first, began=before.traceparent if before else "")
     attributes = {
         **attributes_of(worker),
         "lockstep.progress": desired.progress,

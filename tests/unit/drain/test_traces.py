@@ -13,7 +13,7 @@ from lockstep.drain.model import Decision
 from lockstep.drain.traces import begun_in, step
 from lockstep.fleet.flows import Flows
 from lockstep.fleet.worker import Worker
-from tests.builders import NOW, POLICY, a_desired, a_drained_worker, a_hold, a_slurm_node, a_view, a_worker
+from tests.builders import NOW, OURS, POLICY, a_desired, a_drained_worker, a_hold, a_pod, a_slurm_node, a_view, a_worker
 
 CORDON, READ, BEGAN = (f"00-{number:032x}-{number:016x}-01" for number in (1, 2, 3))
 
@@ -58,6 +58,29 @@ def test_a_decision_does_not_follow_the_one_before_it() -> None:
     flows.note(before, BEGAN, 2)
     span = step(decided(a_worker(slurm=read, desired=before)), flows)
     assert (span.parent, span.links) == (READ, [])
+
+
+def test_how_far_a_drain_is_follows_slurm_though_kubernetes_shows_our_own_word_later() -> None:
+    """The watcher saw our condition before it heard of the job's end, and told it as a part of the flow before."""
+    now = clock.now()
+    read, pod = a_slurm_node("IDLE+DRAIN", reason=OURS, read_at=now), a_pod(read_at=now)
+    before = after(a_worker(holds=[a_hold()]), BEGAN)
+    flows = Flows()
+    flows.note(read, READ, 1)
+    flows.note(pod, BEGAN, 2)
+    span = step(decided(a_worker(slurm=read, pod=pod, holds=[a_hold()], desired=before)), flows)
+    assert (span.parent, span.subject, span.links) == (READ, fact_subject(read), [BEGAN])
+
+
+def test_a_hold_that_comes_follows_itself_though_slurm_has_just_changed() -> None:
+    """The newest fact is its cause."""
+    now = clock.now()
+    read, hold = a_slurm_node("MIXED+DRAIN", read_at=now), a_hold("other", read_at=now)
+    flows = Flows()
+    flows.note(read, READ, 1)
+    flows.note(hold, CORDON, 2)
+    span = step(decided(a_worker(slurm=read, holds=[a_hold(), hold], desired=a_desired(a_view()))), flows)
+    assert (span.parent, span.links) == (CORDON, [READ])
 
 
 def test_a_decision_that_time_alone_has_woken_begins_a_trace() -> None:
