@@ -34,16 +34,13 @@ MAIN_JOB = [
     f"tests/e2e/test_{name}.py"
     for name in ("cordon", "holds", "foreign", "conditions", "progress", "protection", "cli", "random")
 ]
-ON_CHART = [*MAIN_JOB, *(f"{CHART}/test_{name}.py" for name in ("failover", "three_servers", "upgrade", "uninstall"))]
-"""The tests that try the installed chart: its own, and those of the main job, which are run in pods alone.
-
-The upgrade changes things as fast as it can for as long as it takes, so it comes when little else runs any more.
-"""
+OF_CHART = [f"{CHART}/test_{name}.py" for name in ("failover", "three_servers", "uninstall", "upgrade")]
+"""The installed chart's own. The upgrade changes things as fast as it can, so it comes when less else runs."""
 ON_PROCESSES = [
     "tests/e2e/test_protection.py::test_a_job_submitted_in_the_instant_of_the_cordon_is_never_killed",
     "tests/e2e/test_cli.py::test_without_nats_events_end_with_4_and_workers_are_read_from_kubernetes",
 ]
-"""But not these: the hundred races, and because it is not the chart's NATS that the other one stops."""
+"""Those of the main job try the chart, in pods alone. Not these: the hundred races, and what stops the lab's NATS."""
 OF_FAULTS = ["tests/e2e/test_faults.py", "tests/e2e/test_beside.py"]
 """They take long, mostly waiting; the other lab tests share a second lab."""
 SUMMARY = re.compile(r"\d (passed|failed|errors?).* in [\d.]+s")
@@ -110,14 +107,15 @@ def parts() -> list[Part]:
     plain = [f"--ignore={name}" for name in (ON_LAB, *WITH_KUBERNETES, *THROUGH_NATS, *BY_COMMANDS)]
     not_in_pods = [f"--deselect={name}" for name in ON_PROCESSES]
     return [
-        pytest("chart tests", "--timeout=600", "--installed", *not_in_pods, *ON_CHART, lab="chart"),
         pytest("lab tests 1", "--timeout=600", *ON_PROCESSES, *others, lab="one"),
         pytest("lab tests 2", "--timeout=600", *OF_FAULTS, lab="two"),
+        pytest("chart tests 1", "--timeout=600", "--installed", *not_in_pods, *MAIN_JOB, lab="three"),
         pytest("integration tests 1", "tests/integration", *plain),
-        pytest("integration tests 2", *BY_COMMANDS),
-        pytest("integration tests 3", *THROUGH_NATS),
-        pytest("integration tests 4", *WITH_KUBERNETES),
-        pytest("tests of the lab", ON_LAB, lab="three"),
+        pytest("integration tests 2", *WITH_KUBERNETES),
+        pytest("integration tests 3", *BY_COMMANDS),
+        pytest("chart tests 2", "--timeout=600", "--installed", *OF_CHART, lab="four"),
+        pytest("integration tests 4", *THROUGH_NATS),
+        pytest("tests of the lab", ON_LAB, lab="five"),
         pytest("unit and contract tests", "tests/unit", "tests/contract", nice=BESIDE),
         Part("types", ["make", "--no-print-directory", "types"], BESIDE),
         Part("lint", ["make", "--no-print-directory", "lint"], BESIDE),

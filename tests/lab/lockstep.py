@@ -150,7 +150,8 @@ class Lockstep(Command):
             return {}
         right = {"user": "ops", "verbs": ["hold"], "clusters": ["*"]}
         clusters = [{key: c[key] for key in ("name", "namespace", "url")} for c in self._settings["clusters"]]
-        values = {"clusters": clusters, "requests": {"allow": [right]}}
+        nats = {"enabled": False, "url": self._lab.nats.url}
+        values = {"clusters": clusters, "requests": {"allow": [right]}, "nats": nats}
         self._lab.kube.apply(Helm(namespace="slurm").template(values, "--show-only=templates/rbac.yaml"))
         return {service: self._lab.kube.account_kubeconfig("slurm", f"lockstep-{service}") for service in SERVICES}
 
