@@ -68,8 +68,8 @@ def races(site: Site, worker: str, times: int) -> tuple[int, int]:
         site.cancel(job)
         site.unschedulable(host, value=False)
         if gone:
-            eventually("another pod", lambda before=uid: site.uid(worker) not in {"", before}, 60)
-        eventually(f"{worker} in service", lambda: site.in_order(worker), 90)
+            eventually("another pod", lambda before=uid: site.uid(worker) not in {"", before}, 60, 0.2)
+        eventually(f"{worker} in service", lambda: site.in_order(worker), 90, 0.2)
     return evicted, ran
 
 
