@@ -104,11 +104,14 @@ class Reconciler:
     def waits_for_a_read(self, key: WorkerKey) -> bool:
         """Whether the next heartbeat may change what is to be done, without any fact changing.
 
-        So for a write without an answer, for the last reading of a drain, and where Slurm does not show what is wanted:
-        on the way up only fresh news count, and a drain that was resumed waits until it may be set again.
+        So for a write without an answer, and for one that no reading has shown yet: somebody may undo it before, and
+        then nothing that is read changes. So too for the last reading of a drain, and where Slurm does not show what is
+        wanted: on the way up only fresh news count, and a drain that was resumed waits until it may be set again.
         """
         worker = self.worker(key)
-        if key in self._unsure or why_not_drained(worker, self._policy, clock.now()) in WAITS_FOR_A_READ:
+        if key in self._unsure or believed(worker) is not worker.slurm:
+            return True
+        if why_not_drained(worker, self._policy, clock.now()) in WAITS_FOR_A_READ:
             return True
         return is_to_be_written(worker)
 
