@@ -208,3 +208,11 @@ async def test_who_may_not_read_waits_as_a_service_and_is_told_so_as_a_person(tm
             waits = anext(subscribe_events(stranger))
             with pytest.raises(TimeoutError if insists else NotAllowed, match=None if insists else "may not ask"):
                 await asyncio.wait_for(waits, 7)
+
+
+async def test_who_may_not_ask_hears_so_without_waiting_for_an_answer(tmp_path: Path) -> None:
+    """The server says it some time after the question; the question is over then."""
+    async with nats_with_users(tmp_path / "nats") as server, a_user(server, "guest") as guest:
+        for _ in range(2):
+            with pytest.raises(NotAllowed, match=r"may not ask \$JS.API.STREAM.DELETE.LOCKSTEP_FACTS"):
+                await guest.call("STREAM.DELETE.LOCKSTEP_FACTS", timeout_s=600)

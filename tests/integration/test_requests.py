@@ -119,8 +119,14 @@ async def test_a_hold_is_asked_for_drained_shown_and_released(site: Site, server
     assert "dimm" not in holds(site)
 
 
-async def test_nats_itself_refuses_who_may_not_publish(site: Site, server: NatsWithUsers) -> None:
-    """A reader asks for nothing, a requester only under its own name; the server writes that in its log."""
+async def test_nats_itself_refuses_who_may_not_publish(
+    site: Site, server: NatsWithUsers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reader asks for nothing, a requester only under its own name; the server writes that in its log.
+
+    Nobody waits for an answer that will not come.
+    """
+    monkeypatch.setattr("lockstep.bus.ask.ASK_WITHIN_S", 600)
     async with user(server, "guest") as guest:
         with pytest.raises(NotPermitted, match=r"(?i)permissions violation"):
             await ask(guest, a_hold("g-1", "gpu-2"), "guest")

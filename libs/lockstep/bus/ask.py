@@ -1,13 +1,13 @@
 """Asks for something by a message, and reads the answers to it."""
 
 from collections.abc import AsyncIterator
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 
 import msgspec
 
 from lockstep.base.errors import Reject, Retry
 from lockstep.base.text import one_line
-from lockstep.bus.acks import Acks
+from lockstep.bus.acks import Acks, Answer
 from lockstep.bus.connection import Connection
 from lockstep.bus.envelope import MSG_ID, TRACEPARENT, Message
 from lockstep.bus.events import EventSeen, subscribe_events
@@ -46,7 +46,10 @@ async def ask(connection: Connection, request: Request, user: str, *, traceparen
     """
     message = pack_request(request, user, traceparent)
     before = connection.client.last_error
-    [answer] = await Acks(connection.client).send([message], ASK_WITHIN_S)
+    answer: Answer = Retry("NATS did not acknowledge in time")
+    with suppress(TimeoutError):
+        async with connection.asking(message.subject, ASK_WITHIN_S):
+            [answer] = await Acks(connection.client).send([message], ASK_WITHIN_S)
     if isinstance(answer, Retry):
         error = connection.client.last_error
         if error is not before and _REFUSED in (text := str(error)).lower():

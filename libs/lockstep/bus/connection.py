@@ -2,8 +2,8 @@
 
 import asyncio
 import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any, NoReturn
 
 import msgspec
@@ -49,6 +49,8 @@ class Connection:
         """Readers wait until they may. False: that they may not is an error, as for a person who waits."""
         self._forbidden: set[str] = set()
         """Subjects, in small letters, that the server has refused to take anything for."""
+        self._asking: list[tuple[str, asyncio.Timeout]] = []
+        """What was sent to which subject, and how long an answer is waited for."""
         self._on_lost = on_lost
         self._on_back = on_back
         self._lost_at: float | None = None
@@ -82,10 +84,9 @@ class Connection:
             Retry: no answer.
         """
         subject = f"{API}.{verb}"
-        self._forbidden.discard(subject.lower())
         payload = msgspec.json.encode(body) if body is not None else b""
         try:
-            async with asyncio.timeout(timeout_s):
+            async with self.asking(subject, timeout_s):
                 with not_swallowed():
                     answer = await self.client.request(subject, payload, timeout=timeout_s + 1)
         except nats.errors.NoRespondersError as e:
@@ -111,9 +112,30 @@ class Connection:
         except TimeoutError as e:
             raise Retry(f"NATS is away for {self.away_s():.0f} s") from e
 
+    @asynccontextmanager
+    async def asking(self, subject: str, timeout_s: float) -> AsyncIterator[None]:
+        """Around a question: its time, which is over at once when the server does not let this user ask it.
+
+        Raises:
+            TimeoutError: there is no answer, or will be none.
+        """
+        key = subject.lower()
+        self._forbidden.discard(key)
+        async with asyncio.timeout(timeout_s) as patience:
+            self._asking.append((key, patience))
+            try:
+                yield
+            finally:
+                self._asking.remove((key, patience))
+
     def complained(self, error: str) -> None:
         """The server tells, some time after a message was sent, that it did not take it."""
-        self._forbidden |= set(_FORBIDDEN.findall(error.lower()))
+        found = set(_FORBIDDEN.findall(error.lower()))
+        self._forbidden |= found
+        for subject, patience in self._asking:
+            if subject in found:
+                with suppress(RuntimeError):  # its time is over already
+                    patience.reschedule(0)
 
     def away_s(self) -> float:
         """Seconds since the connection was lost; 0 while connected."""
