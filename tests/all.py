@@ -7,13 +7,17 @@ two cores. Each part's output goes to `build/test/`, and is shown when the part 
 
 import os
 import re
+import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import FrameType
 
 ROOT = Path(__file__).resolve().parent.parent
 BIN = ROOT / ".venv" / "bin"
@@ -49,6 +53,10 @@ OF_FAULTS = ["tests/e2e/test_faults.py", "tests/e2e/test_beside.py"]
 SUMMARY = re.compile(r"\d (passed|failed|errors?).* in [\d.]+s")
 """The line in which pytest says how many."""
 COUNTS = re.compile(r"(\d+) (passed|failed|errors?|skipped)\b")
+RUNNING: set[int] = set()
+"""The sessions of the parts that run."""
+ENDING = threading.Event()
+"""No further part is begun."""
 
 
 @dataclass
@@ -76,13 +84,23 @@ class Part:
         return self.code == 0
 
     def run(self) -> "Part":
-        """Run it to its end."""
+        """Run it to its end, in a session of its own.
+
+        Linux shares the processors out among sessions (sched(7), autogroup), and each daemon of a lab has one: all
+        parts together in a single session would starve.
+        """
+        if ENDING.is_set():
+            return self
         begun = time.monotonic()
         print(f"  …                {self.name}", flush=True)
         with self.log.open("w") as log:
             command = ["nice", f"-n{self.nice}", *self.command]
-            done = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT)
+            done = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
+            RUNNING.add(done.pid)
+            with suppress(OSError):
+                Path(f"/proc/{done.pid}/autogroup").write_text(str(self.nice))
             _, status, used = os.wait4(done.pid, 0)
+            RUNNING.discard(done.pid)
         self.code = done.returncode = os.waitstatus_to_exitcode(status)
         self.cpu_s = used.ru_utime + used.ru_stime
         self.took_s = time.monotonic() - begun
@@ -125,10 +143,20 @@ def parts() -> list[Part]:
     ]
 
 
+def end(number: int, _: FrameType | None) -> None:
+    """Tell all that runs what we were told, and begin nothing more."""
+    ENDING.set()
+    for session in tuple(RUNNING):
+        with suppress(ProcessLookupError):
+            os.killpg(session, number)
+
+
 def main(only: str = "") -> int:
     """Run all parts, or those whose names begin with `only`; the exit code says whether all went well."""
     LOGS.mkdir(parents=True, exist_ok=True)
     begun = time.monotonic()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, end)
     build = Part("build the lab", [BIN / "python", "-m", "tests.lab", "build"])
     if not build.run().ok:
         return summary([build], time.monotonic() - begun)
