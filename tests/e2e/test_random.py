@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from tests.e2e.guard import Guard, Shown, Sight, in_step
-from tests.e2e.site import HOLDS, POD_CORDON, WORKERS, Site
+from tests.e2e.site import HOLDS, POD_CORDON, WORKERS, Site, always, eventually
 from tests.lab.slurm_commands import SlurmError
 
 SEED = int(os.environ.get("LOCKSTEP_SEED", "0")) or random.SystemRandom().randrange(1, 1_000_000)
@@ -258,3 +258,19 @@ def _seen(site: Site) -> tuple[int, dict[str, str]]:
 
 def _posts(site: Site) -> int:
     return sum(count for what, count in site.lab.slurm.proxy.requests().items() if what.startswith("POST "))
+
+
+def test_a_down_that_meets_a_write_in_flight_is_hers_once_she_says_it_again(site: Site) -> None:
+    """Slurm has no compare-and-set: our DRAIN takes her words, and nobody can tell. The worker stays out of service."""
+    before = _posts(site)
+    site.lab.slurm.proxy.set("delay", ms=3000, method="POST", path="/nodes/", times=1)
+    host = site.cordon("gpu-1")
+    eventually("our DRAIN is on its way", lambda: _posts(site) > before)
+    site.scontrol("gpu-1", state="down", reason="bad fan")
+    eventually("our DRAIN comes over it", lambda: site.slurm("gpu-1").states >= {"DOWN", "DRAIN"})
+    assert site.slurm("gpu-1").reason.startswith("lockstep: ")
+
+    site.unschedulable(host, value=False)
+    always("out of service", lambda: "DOWN" in site.slurm("gpu-1").states, 3)
+    site.scontrol("gpu-1", state="down", reason="bad fan")
+    assert in_step(site)["gpu-1"].reason == "bad fan"
