@@ -1,18 +1,18 @@
-"""Somebody resumes in Slurm what is held, or drains what is freed, before any reading has shown our own write."""
+"""Somebody resumes in Slurm what is held, or drains what is freed, before any reading has shown our own write.
 
-import asyncio
-from collections.abc import AsyncIterator, Callable
+`eventually` waits 10 s: the next reading tells. The sweep, which looks at everybody, comes every 30 s.
+"""
+
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from tests.fakes.slurmrestd import Fault
-from tests.integration.test_sources import cordon
+from tests.integration.test_sources import cordon, eventually
 from tests.integration.whole import Site, whole
 
 READ = "GET nodes/"
-WITHIN_S = 10
-"""The next reading tells. The sweep, which looks at everybody, comes every 30 s."""
 
 
 @pytest.fixture(name="site")
@@ -21,18 +21,11 @@ async def _site(tmp_path: Path) -> AsyncIterator[Site]:
         yield site
 
 
-async def until(holds: Callable[[], object], within_s: float = WITHIN_S) -> None:
-    """Waits until it holds."""
-    async with asyncio.timeout(within_s):
-        while not holds():
-            await asyncio.sleep(0.001)
-
-
 async def unread(site: Site) -> None:
     """From now on a reading of all nodes is on its way, and shows none of what follows."""
     before = site.slurm.count(READ)
     site.slurm.fail(Fault(on=READ, hang_s=2))
-    await until(lambda: site.slurm.count(READ) > before)
+    await eventually(lambda: site.slurm.count(READ) > before)
 
 
 async def test_a_resume_that_comes_before_the_drain_was_read_is_drained_again(site: Site) -> None:
@@ -40,11 +33,11 @@ async def test_a_resume_that_comes_before_the_drain_was_read_is_drained_again(si
     node = site.slurm.nodes["gpu-1"]
     await unread(site)
     cordon(site.kube, "host-1")
-    await until(lambda: "DRAIN" in node.flags)
+    await eventually(lambda: "DRAIN" in node.flags)
     node.flags.discard("DRAIN")
     node.reason = ""
 
-    await until(lambda: "DRAIN" in node.flags)
+    await eventually(lambda: "DRAIN" in node.flags)
     told = (await site.run("events", "--since", "1m", "-o", "json")).out
     assert "hold.reasserted.v1" in told
 
@@ -57,8 +50,8 @@ async def test_a_freed_worker_that_slurm_shows_drained_by_us_again_is_freed_agai
     words = node.reason
     await unread(site)
     site.kube.put("nodes", "host-1", spec={"unschedulable": False})
-    await until(lambda: "DRAIN" not in node.flags)
+    await eventually(lambda: "DRAIN" not in node.flags)
     node.flags.add("DRAIN")
     node.reason = words
 
-    await until(lambda: "DRAIN" not in node.flags)
+    await eventually(lambda: "DRAIN" not in node.flags)

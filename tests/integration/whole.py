@@ -104,7 +104,7 @@ class Site:
         """Runs the command; it must end with this code, and never in a traceback."""
         process = await started(*words, env=self.env | env)
         try:
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(30):
                 out, err = await process.communicate()
         finally:
             with suppress(ProcessLookupError):
