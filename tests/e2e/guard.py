@@ -52,6 +52,11 @@ class Shown:
         return self.drained and self.reason.startswith(OURS)
 
     @property
+    def worded(self) -> str:
+        """The words that Kubernetes must show. Of a DOWN that stands with Lockstep's words, nobody's are known."""
+        return "no reason given" if self.ours and "DOWN" in self.states and not self.holds else self.reason
+
+    @property
     def busy(self) -> bool:
         """Jobs run or complete."""
         return bool(self.states & BUSY)
@@ -62,7 +67,7 @@ class Shown:
         out = self.states & {"DRAIN", "DOWN", "FAIL"}
         if self.holds and not out:
             found.append(f"{sorted(self.holds)} stand and Slurm offers it")
-        if self.ours and not self.holds:
+        if self.ours and not self.holds and "DOWN" not in self.states:
             found.append(f"no hold stands and Slurm shows {self.reason!r}")
         if self.uid and not self.protected and (not self.drained or self.busy or not self.holds):
             found.append("its pod is not protected")
@@ -74,8 +79,8 @@ class Shown:
             found.append(f"Slurm says {self.reason!r}, the pod {self.conditions.get('Drain')!r}")
         if self.service[0] != ("False" if out or self.holds else "True"):
             found.append(f"{sorted(out | self.holds)}, and InService is {self.service}")
-        if (self.ours or (out and not self.holds)) and self.service[1] != self.reason:
-            found.append(f"Slurm says {self.reason!r}, the Kubernetes node {self.service[1]!r}")
+        if (self.ours or (out and not self.holds)) and self.service[1] != self.worded:
+            found.append(f"the Kubernetes node should say {self.worded!r}, and says {self.service[1]!r}")
         return [f"{self.worker}: {fault}" for fault in found]
 
 

@@ -15,6 +15,8 @@ from lockstep.slurm import hostlist, reasons, states
 
 _ORDER = {each: i for i, each in enumerate(HoldClass)}
 _NOBODY = "unknown"
+NO_REASON = "no reason given"
+"""What is said of somebody's state in Slurm that bears no words, or only ours."""
 MAX_DEADLINE_S = 366 * 24 * 3600
 """A longer deadline is a slip."""
 
@@ -207,13 +209,14 @@ def _from_pods(worker: Worker, policy: Policy) -> Iterator[HoldView]:
 
 def _from_slurm(worker: Worker, now: datetime) -> Iterator[HoldView]:
     slurm = worker.slurm
-    if slurm is not None and is_foreign(slurm):
+    if slurm is not None and (is_foreign(slurm) or _is_down_behind_ours(slurm)):
+        ours = reasons.is_ours(slurm.reason)
         yield HoldView(
             id=f"slurm/{slurm.name}",
             hold_class=HoldClass.SLURM,
-            owner=one_line(slurm.reason_by, limit=64) or "slurm",
-            reason=_theirs(slurm.reason, limit=MAX_REASON) or "no reason given",
-            since=slurm.reason_at,
+            owner="slurm" if ours else one_line(slurm.reason_by, limit=64) or "slurm",
+            reason=_theirs(slurm.reason, limit=MAX_REASON) or NO_REASON,
+            since=None if ours else slurm.reason_at,
         )
     for reservation in worker.reservations:
         if reservation.maintenance and _runs(reservation.start, reservation.end, now):
@@ -239,6 +242,16 @@ def is_foreign(slurm: SlurmNode) -> bool:
     if states.is_drain(slurm.base, slurm.flags):
         return True
     return states.is_down(slurm.base, slurm.flags) and not reasons.by_slurmctld(slurm.reason)
+
+
+def _is_down_behind_ours(slurm: SlurmNode) -> bool:
+    """Whether somebody set the node DOWN and our words stand there.
+
+    She gave none, or they met a write of ours in flight. Slurm's own DOWN does not respond, or lifts itself when the
+    slurmd registers (`ReturnToService` 2); where it does not, it waits for somebody's resume as well.
+    """
+    down = states.phase_of(slurm.base, slurm.flags) is states.NodePhase.DOWN and states.is_down(slurm.base, slurm.flags)
+    return down and states.is_responding(slurm.base, slurm.flags) and reasons.is_ours(slurm.reason)
 
 
 def _theirs(reason: str, *, limit: int) -> str:

@@ -81,6 +81,11 @@ def sick(**fields: Any) -> NodeCondition:
         pytest.param({"state": "IDLE+FAIL", "reason": OURS}, ["slurm/gpu-7"], id="FAIL over our DRAIN keeps our words"),
         pytest.param({"state": "DOWN", "reason": "smoke"}, ["slurm/gpu-7"], id="DOWN by a person"),
         pytest.param({"state": "DOWN", "reason": "Not responding"}, [], id="DOWN by slurmctld itself"),
+        pytest.param({"state": "DOWN+DRAIN", "reason": OURS}, ["slurm/gpu-7"], id="DOWN by a person, with our words"),
+        pytest.param(
+            {"state": "DOWN+DRAIN+NOT_RESPONDING", "reason": OURS}, [], id="DOWN by slurmctld under our DRAIN"
+        ),
+        pytest.param({"state": "DOWN+DRAIN+POWERING_DOWN", "reason": OURS}, [], id="going off under our DRAIN"),
         pytest.param({"reservations": [a_reservation()]}, ["reservation/maint"], id="maintenance reservation"),
         pytest.param({"reservations": [a_reservation(maintenance=False)]}, [], id="another reservation"),
         pytest.param({"reservations": [a_reservation(start=ago(-1))]}, [], id="reservation to come"),
@@ -180,6 +185,15 @@ def test_who_set_a_drain_is_told_by_its_words_alone(by: str) -> None:
     """All who use one token look alike to Slurm, so its author field decides nothing."""
     assert is_foreign(a_slurm_node("IDLE+DRAIN", reason="bad DIMM", reason_by=by))
     assert not is_foreign(a_slurm_node("IDLE+DRAIN", reason=OURS, reason_by=by))
+
+
+@pytest.mark.parametrize("state", ["IDLE+FAIL", "DOWN+DRAIN"])
+def test_a_state_of_somebodys_with_our_words_is_not_told_as_ours(state: str) -> None:
+    """Author, time and words are of our own last write, and she is none of them."""
+    worker = a_worker(slurm=a_slurm_node(state, reason=OURS, reason_by="lockstep", reason_at=ago(5)))
+    (hold,) = standing(worker, POLICY, NOW)
+    assert (hold.owner, hold.reason, hold.since) == ("slurm", "no reason given", None)
+    assert words([hold], OURS) == "no reason given"
 
 
 @pytest.mark.parametrize(

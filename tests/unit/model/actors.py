@@ -72,11 +72,9 @@ class Actors:
     def _admin_fails(self) -> None:
         if not self.world.slurm.known:
             return
-        self.world.foreign, self.world.lifted_at = "smoke", self.world.now
-        if self.dice.random() < 0.5:
-            self.world.slurm.set_fail("smoke")
-        else:
-            self.world.slurm.set_down("smoke")
+        words = self.dice.choice(("smoke", "smoke", ""))
+        self.world.foreign, self.world.lifted_at = words or self.world.foreign, self.world.now
+        (self.world.slurm.set_fail if self.dice.random() < 0.5 else self.world.slurm.set_down)(words)
 
     def _admin_lifts(self) -> None:
         pod = self.world.kube.pod

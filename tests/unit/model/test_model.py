@@ -10,7 +10,7 @@ from lockstep.fleet.invariants import broken
 from lockstep.fleet.pairing import pair
 from lockstep.fleet.ready import why_not_ready
 from lockstep.slurm import reasons, states
-from tests.builders import KEY
+from tests.builders import KEY, NAME
 from tests.unit.model.actors import Actors
 from tests.unit.model.lockstep import SITE
 from tests.unit.model.world import STEP, World
@@ -62,6 +62,8 @@ def check_end(world: World) -> None:
         assert slurm.drain or slurm.fail or slurm.down_by, "an administrator's drain is gone"
         assert not world.foreign or slurm.reason == world.foreign
         assert not ours
+    if slurm.known and slurm.down_by == "person":
+        assert desired.holds[0].id == f"slurm/{NAME}", "nobody tells of an administrator's DOWN"
     assert {hold.id.rpartition("/")[2] for hold in holds} >= {name for name in world.held() if name in world.kube.holds}
     if (world.held() or projected(holds)) and slurm.known:
         assert not slurm.offered(now), "Slurm offers a worker that is held"
