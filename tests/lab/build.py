@@ -122,23 +122,29 @@ def build(program: Program) -> None:
         return
     if shutil.which("go") is None:
         raise BuildError("Go >= 1.26 is needed to build Kubernetes once; no `go` on the path")
+    with paths.one_builder(program.folder):
+        if not program.built:
+            with step(f"build {program.name} {program.version} (about {program.minutes:g} min the first time)"):
+                _build(program)
+
+
+def _build(program: Program) -> None:
     draft = program.folder.with_name(f".{program.folder.name}.draft")
     shutil.rmtree(draft, ignore_errors=True)
-    draft.mkdir(parents=True)
+    draft.mkdir()
     flags = " ".join(["-s", "-w", *(f"-X {stamp}" for stamp in program.stamps)])
     argv = ["nice", "-n", "5", "go", "build", "-mod=readonly", "-trimpath", "-buildvcs=false"]
-    with step(f"build {program.name} {program.version} (about {program.minutes:g} min the first time)"):
-        answer = subprocess.run(
-            [*argv, "-tags", program.tags, "-ldflags", flags, "-o", f"{draft}/", *program.packages],
-            cwd=paths.HERE / "go" / program.name,
-            env={**os.environ, "CGO_ENABLED": "0", "GOFLAGS": "", "GOWORK": "off"},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if answer.returncode != 0:
-            raise BuildError(f"go build of {program.name} failed:\n{answer.stderr[-3000:]}")
-        draft.rename(program.folder)
+    answer = subprocess.run(
+        [*argv, "-tags", program.tags, "-ldflags", flags, "-o", f"{draft}/", *program.packages],
+        cwd=paths.HERE / "go" / program.name,
+        env={**os.environ, "CGO_ENABLED": "0", "GOFLAGS": "", "GOWORK": "off"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if answer.returncode != 0:
+        raise BuildError(f"go build of {program.name} failed:\n{answer.stderr[-3000:]}")
+    draft.rename(program.folder)
 
 
 def build_all(programs: Sequence[Program] = NEEDED) -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 from . import packages, paths, versions
 from .processes import Processes
 from .progress import step, wait_for
-from .rootfs import mirror, one_builder
+from .rootfs import mirror
 
 NAME = "dockerd"
 _ENGINE = {"docker.io": "/usr/sbin/dockerd"}
@@ -117,8 +117,7 @@ def compose_program() -> Path:
     Raises:
         DockerError: The package cannot be had.
     """
-    _COMPOSE.parent.mkdir(parents=True, exist_ok=True)
-    with one_builder(_COMPOSE):
+    with paths.one_builder(_COMPOSE):
         if not _COMPOSE.exists():
             with step("Docker Compose"), tempfile.TemporaryDirectory(dir=_COMPOSE.parent) as scratch:
                 _fetch("docker-compose", Path(scratch)).replace(_COMPOSE)

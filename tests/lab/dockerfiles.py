@@ -17,7 +17,7 @@ from typing import Any
 from . import paths, versions
 from .images import ARCHIVES
 from .progress import step
-from .rootfs import leave_out_docs, make_small, mirror, one_builder, start_no_services
+from .rootfs import leave_out_docs, make_small, mirror, start_no_services
 
 _KEPT = 8
 """Archives of one image with different contents: several checkouts share the cache."""
@@ -33,7 +33,7 @@ _BUILDAH = (
 def base_image() -> None:
     """Make Debian's slim image known to buildah under its upstream tag, so that ``FROM debian:trixie-slim`` builds."""
     root = paths.CACHE / f".base-{versions.BASE_SUITE}"
-    with one_builder(root):
+    with paths.one_builder(root):
         if _run(*_BUILDAH, "images", "--quiet", versions.BASE, check=False).strip():
             return
         with step(f"base image {versions.BASE}"):
@@ -65,8 +65,7 @@ def build(dockerfile: Path, context: Path, tag: str, *arguments: str, key: str =
     """
     name = tag.rpartition("/")[2].replace(":", "-")
     archive = ARCHIVES / (f"{name}-{key}.tar" if key else f"{name}.tar")
-    archive.parent.mkdir(parents=True, exist_ok=True)
-    with one_builder(ARCHIVES / name):
+    with paths.one_builder(ARCHIVES / name):
         if key and archive.exists():
             archive.touch()
             return archive

@@ -25,12 +25,13 @@ ARCHIVES = paths.CACHE / "archives"
 def pause() -> Path:
     """Archive of the sandbox image: Debian's static busybox, waiting."""
     archive = ARCHIVES / f"pause-{versions.PAUSE.rpartition(':')[2]}.tar"
-    if not archive.exists():
-        root = paths.RUN / "pause-image"
-        add_busybox(root, ("sh", "sleep", "wget", "nslookup", "nc", "httpd"))
-        (root / "tmp").mkdir(exist_ok=True)
-        write_archive(root, versions.PAUSE, archive, entrypoint=("/bin/sleep", "2147483647"))
-        shutil.rmtree(root)
+    with paths.one_builder(archive):
+        if not archive.exists():
+            root = paths.RUN / "pause-image"
+            add_busybox(root, ("sh", "sleep", "wget", "nslookup", "nc", "httpd"))
+            (root / "tmp").mkdir(exist_ok=True)
+            write_archive(root, versions.PAUSE, archive, entrypoint=("/bin/sleep", "2147483647"))
+            shutil.rmtree(root)
     return archive
 
 
@@ -66,9 +67,10 @@ def image_from_rootfs(
     words = [key or f"{path} {path.stat().st_mtime_ns}", tag, *excludes, *entrypoint, *command]
     digest = hashlib.sha256("\0".join(words).encode()).hexdigest()[:16]
     archive = ARCHIVES / f"{tag.rpartition('/')[2].replace(':', '-')}-{digest}.tar"
-    if not archive.exists():
-        with step(f"image {tag}"):
-            write_archive(path, tag, archive, excludes=excludes, entrypoint=entrypoint, command=command)
+    with paths.one_builder(archive):
+        if not archive.exists():
+            with step(f"image {tag}"):
+                write_archive(path, tag, archive, excludes=excludes, entrypoint=entrypoint, command=command)
     return archive
 
 

@@ -2,10 +2,11 @@
 
 import os
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from shutil import which
 
+from . import paths
 from .progress import step
 
 NEEDED = {
@@ -51,17 +52,22 @@ def install(needed: Mapping[str, str] = NEEDED) -> None:
     Raises:
         PackagesError: Something is still missing afterwards.
     """
-    wanted = missing(needed)
-    if not wanted:
+    if not missing(needed):
         return
-    with step(f"Debian packages: {', '.join(wanted)}"), _no_service_starts():
-        if _apt("install", *wanted).returncode != 0:
-            _apt("update")
-            answer = _apt("install", *wanted)
-            if answer.returncode != 0:
-                raise PackagesError(f"apt-get install {' '.join(wanted)} failed:\n{answer.stderr[-2000:]}")
+    with paths.one_builder(paths.CACHE / "packages"):
+        if wanted := missing(needed):
+            with step(f"Debian packages: {', '.join(wanted)}"), _no_service_starts():
+                _install(wanted)
     if left := missing(needed):
         raise PackagesError(f"installed, but these files are missing: {', '.join(needed[name] for name in left)}")
+
+
+def _install(wanted: Sequence[str]) -> None:
+    if _apt("install", *wanted).returncode != 0:
+        _apt("update")
+        answer = _apt("install", *wanted)
+        if answer.returncode != 0:
+            raise PackagesError(f"apt-get install {' '.join(wanted)} failed:\n{answer.stderr[-2000:]}")
 
 
 def _apt(command: str, *packages: str) -> subprocess.CompletedProcess[str]:

@@ -7,7 +7,10 @@
 Labs side by side (see ``apart``) have a name each, and so have their folders; they share the cache.
 """
 
+import fcntl
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 CACHE = Path(os.environ.get("LOCKSTEP_LAB_CACHE") or Path.home() / ".cache" / "lockstep-lab")
@@ -47,3 +50,15 @@ def write(path: Path, text: str | bytes, *, mode: int = 0o644) -> Path:
     draft.chmod(mode)
     draft.replace(path)
     return path
+
+
+@contextmanager
+def one_builder(of: Path) -> Iterator[None]:
+    """Wait until nobody else on the machine builds the same; the lock is a file beside what is built.
+
+    Afterwards it may be there: look again.
+    """
+    of.parent.mkdir(parents=True, exist_ok=True)
+    with of.with_name(f"{of.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

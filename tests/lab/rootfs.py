@@ -5,19 +5,16 @@ afterwards: the daemons run on an overlay above it (:func:`mount_overlay`), and 
 holds the Slurm daemons and commands, eight fake GPUs, and users that have the same number in every copy.
 """
 
-import fcntl
 import os
 import shutil
 import stat
 import subprocess
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from .paths import CACHE
+from .paths import CACHE, one_builder
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +54,6 @@ def slurm_rootfs(version: str) -> Path:
     build leaves nothing.
     """
     tree = CACHE / f"slurm-{version}-{SUITES[version]}"
-    tree.parent.mkdir(parents=True, exist_ok=True)
     with one_builder(tree), tempfile.TemporaryDirectory(prefix=f".{tree.name}-", dir=tree.parent) as scratch:
         if not tree.exists():
             new = Path(scratch, "root")
@@ -160,14 +156,6 @@ def _fake_gpu(device: Path) -> None:
     """A device that opens like a GPU and holds nothing: /dev/null under another name."""
     os.mknod(device, stat.S_IFCHR | 0o666, os.makedev(1, 3))
     device.chmod(0o666)
-
-
-@contextmanager
-def one_builder(tree: Path) -> Iterator[None]:
-    """Wait until nobody else builds the same; the lock is a file beside what is built."""
-    with tree.with_name(f"{tree.name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
 
 
 def _run(*argv: str) -> str:
