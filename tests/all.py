@@ -27,11 +27,30 @@ LANES = 6
 BESIDE = 5
 """How nice those are that run beside the lab's tests."""
 ON_LAB = "tests/integration/test_lab.py"
-WITH_KUBERNETES = [f"tests/integration/test_{name}.py" for name in ("chart", "kube_api", "rights", "compose", "images")]
+WITH_KUBERNETES = [
+    f"tests/integration/test_{name}.py" for name in ("chart", "kube_api", "kube_holds", "rights", "compose", "images")
+]
 """The integration tests that start a control plane, all on the same ports, or build images."""
-THROUGH_NATS = [f"tests/integration/test_{name}.py" for name in ("bus", "bus_service", "delivery", "gaps", "queue")]
+THROUGH_NATS = [
+    f"tests/integration/test_{name}.py"
+    for name in (
+        "bus_readers",
+        "bus_publishers",
+        "bus_outages",
+        "bus_streams",
+        "services",
+        "leadership",
+        "embedded_nats",
+        "delivery",
+        "gaps",
+        "queue",
+    )
+]
 """Those of what NATS may do to us."""
-BY_COMMANDS = [f"tests/integration/test_{name}.py" for name in ("cli", "requests", "history", "events", "asyncapi")]
+BY_COMMANDS = [
+    f"tests/integration/test_{name}.py"
+    for name in ("cli", "requests", "requests_by_command", "history", "events", "asyncapi")
+]
 """Those that run whole processes and commands, which takes processor time more than waiting."""
 CHART = "tests/e2e/chart"
 MAIN_JOB = [
