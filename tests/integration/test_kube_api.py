@@ -23,7 +23,8 @@ from lockstep.kube.resources import PODS
 from lockstep.kube.settings import KubeClientSettings
 from lockstep.kube.watch import Watch
 from lockstep.kube.wire import Hold, Pod
-from tests.contract.kube_exam import KubeExam, Object, Site, eventually
+from tests.contract.kube_exam import KubeExam
+from tests.contract.kube_site import Object, Site, eventually
 from tests.integration.control_plane import ControlPlane, control_plane
 from tests.lab.kube import Kube
 from tests.lab.rest import ApiError
