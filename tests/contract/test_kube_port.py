@@ -10,7 +10,8 @@ import pytest
 from lockstep.kube.client import KubeClient
 from lockstep.kube.port import KubeApi
 from lockstep.kube.settings import KubeClientSettings
-from tests.contract.kube_exam import KubeExam, Object, Site
+from tests.contract.kube_exam import KubeExam
+from tests.contract.kube_site import Object, Site
 from tests.fakes.kube import FakeKube
 
 

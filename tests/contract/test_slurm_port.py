@@ -5,7 +5,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from tests.contract.slurm_exam import Desk, SlurmExam
-from tests.fakes.slurmrestd import NEW, OLD, FakeSlurmrestd, Release, fake_slurm
+from tests.fakes.slurm import NEW, OLD, Release
+from tests.fakes.slurmrestd import FakeSlurmrestd, fake_slurm
 
 
 class FakeYard:

@@ -1,22 +1,19 @@
 """A small Kubernetes API server in the process: lists, watches, patches, and every way in which a watch may fail.
 
-It keeps objects as the JSON they came in, gives each change a version, and checks versions and uids as the real one
-does. It knows nothing of schemas: `tests/integration/test_kube_api.py` asks the same of a real kube-apiserver.
+It knows nothing of schemas: `tests/integration/test_kube_api.py` asks the same of a real kube-apiserver. What it keeps
+is in `kube_store.py`, its watches in `kube_watches.py`; here is who may ask for what, and who answers.
 """
 
 import asyncio
 import json
 from collections import deque
-from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from aiohttp import web
 
-Object = dict[str, Any]
-Line = tuple[int, str, str, Object]
-"""Version, resource, type and object of one change."""
+from tests.fakes.kube_store import Answer
+from tests.fakes.kube_watches import WatchedStore
 
 SINGULAR = {
     "nodes": "Node",
@@ -28,39 +25,13 @@ SINGULAR = {
     "poddisruptionbudgets": "PodDisruptionBudget",
     "selfsubjectaccessreviews": "SelfSubjectAccessReview",
 }
-WITH_STATUS = {"nodes", "pods", "holds", "deployments"}
 
 
-class Answer(Exception):
-    """A Status instead of an object."""
-
-    def __init__(self, code: int, reason: str, message: str, **more: Any) -> None:
-        super().__init__(message)
-        self.code, self.body = code, status_object(code, reason, message, **more)
-
-
-def status_object(code: int, reason: str, message: str, **more: Any) -> Object:
-    """How Kubernetes says that something went wrong."""
-    return {
-        "kind": "Status",
-        "apiVersion": "v1",
-        "status": "Failure",
-        "code": code,
-        "reason": reason,
-        "message": message,
-        **more,
-    }
-
-
-class FakeKube:
+class FakeKube(WatchedStore):
     """An API server at `url`. An async context manager."""
 
     def __init__(self) -> None:
-        self.version = 100
-        self.oldest = 0
-        """Versions below this are compacted: asking for them is answered with 410."""
-        self.gone_in_stream = False
-        """410 comes as an ERROR object in a 200 answer, not as HTTP status."""
+        super().__init__()
         self.tokens: set[str] | None = None
         """Tokens that are accepted; None: anybody may come."""
         self.failing: deque[tuple[int, str]] = deque()
@@ -73,10 +44,7 @@ class FakeKube:
         """How many requests were answered 401."""
         self.allowed: set[tuple[str, str]] = set()
         """Verb and resource of what `can_i` allows."""
-        self._objects: dict[tuple[str, str, str], Object] = {}
-        self._log: list[Line] = []
         self._grown = asyncio.Condition()
-        self._streams: set[Stream] = set()
         self._runner: web.AppRunner | None = None
         self.url = ""
 
@@ -118,42 +86,7 @@ class FakeKube:
         path.write_text(json.dumps(config))
         return str(path)
 
-    # What is stored
-
-    def put(self, resource: str, name: str, namespace: str = "", **fields: Any) -> Object:
-        """Create an object, or change its metadata, spec and status (each as a whole), and tell the watchers."""
-        before = self._objects.get((resource, namespace, name))
-        obj: Object = before or {"metadata": {"name": name, "uid": f"uid-{self.version + 1}"}}
-        meta = obj["metadata"] | ({"namespace": namespace} if namespace else {}) | fields.pop("metadata", {})
-        return self._store(resource, obj | fields | {"metadata": meta}, "MODIFIED" if before else "ADDED")
-
-    def remove(self, resource: str, name: str, namespace: str = "") -> None:
-        """Delete an object and tell the watchers."""
-        obj = self._objects.pop((resource, namespace, name))
-        self._tell(resource, "DELETED", obj)
-
-    def get(self, resource: str, name: str, namespace: str = "") -> Object:
-        """An object as it is stored.
-
-        Raises:
-            KeyError: there is none.
-        """
-        return self._objects[resource, namespace, name]
-
-    def objects(self, resource: str) -> list[Object]:
-        """All objects of one kind as they are stored."""
-        return [obj for (kind, _, _), obj in self._objects.items() if kind == resource]
-
-    def compact(self) -> None:
-        """Forget all changes so far: whoever watches from before must list."""
-        self.oldest = self.version
-
-    # What happens to watches
-
-    @property
-    def watches(self) -> int:
-        """How many are open."""
-        return len(self._streams)
+    # What was asked
 
     @property
     def lists(self) -> int:
@@ -168,46 +101,7 @@ class FakeKube:
         """How many watches were asked for."""
         return sum("watch" in query for _, _, query in self.requests)
 
-    def end_watches(self) -> None:
-        """End all watches as a server does after `timeoutSeconds`. Frozen ones never say what they held back."""
-        for stream in self._streams:
-            stream.end()
-
-    def cut(self) -> None:
-        """Cut the connections of all watches."""
-        for stream in self._streams:
-            stream.cut()
-
-    def freeze(self) -> None:
-        """From now on the open watches say nothing, and do not end: half-open connections."""
-        for stream in self._streams:
-            stream.frozen = True
-
-    def bookmark(self) -> None:
-        """Send a bookmark with the current version to all watches."""
-        for stream in self._streams:
-            stream.say({"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": str(self.version)}}})
-
-    def say(self, line: Object | bytes) -> None:
-        """Send anything to all watches."""
-        for stream in self._streams:
-            stream.say(line)
-
     # Behind the scenes
-
-    def _store(self, resource: str, obj: Object, what: str) -> Object:
-        meta = obj["metadata"]
-        obj = obj | {"metadata": meta | {"resourceVersion": str(self.version + 1)}}
-        self._objects[resource, meta.get("namespace", ""), meta["name"]] = obj
-        self._tell(resource, what, obj)
-        return obj
-
-    def _tell(self, resource: str, what: str, obj: Object) -> None:
-        self.version += 1
-        obj = obj | {"metadata": obj["metadata"] | {"resourceVersion": str(self.version)}}
-        self._log.append((self.version, resource, what, obj))
-        for stream in self._streams:
-            stream.tell(self._log[-1])
 
     async def _serve(self, request: web.Request) -> web.StreamResponse:
         query = dict(request.query)
@@ -267,110 +161,6 @@ class FakeKube:
                     self._patch(resource, found, body, request.content_type, subresource, manager=manager)
                 )
 
-    def _create(self, resource: str, namespace: str, body: Object) -> Object:
-        name = body["metadata"]["name"]
-        if (resource, namespace, name) in self._objects:
-            raise Answer(409, "AlreadyExists", f'{resource} "{name}" already exists')
-        stamp = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")  # noqa: TID251  the API server's clock
-        meta = {k: v for k, v in body["metadata"].items() if v}
-        meta |= {"creationTimestamp": stamp, "uid": f"uid-{self.version + 1}"}
-        meta |= {"namespace": namespace} if namespace else {}
-        return self._store(resource, body | {"metadata": meta}, "ADDED")
-
-    def _patch(self, resource: str, found: Object, body: Any, kind: str, subresource: str, *, manager: str) -> Object:
-        name = found["metadata"]["name"]
-        self._check(found, body.get("metadata", {}), name)
-        after = _merged(found, body, strategic=kind.startswith("application/strategic"))
-        if resource in WITH_STATUS:
-            kept = "status" if not subresource else "spec"
-            after = after | ({kept: found[kept]} if kept in found else {})
-        if "unschedulable" in body.get("spec", {}):
-            after["metadata"] = after["metadata"] | {"managedFields": _set_by(manager, body["spec"]["unschedulable"])}
-        return self._store(resource, after, "MODIFIED")
-
-    def _check(self, found: Object, wanted: Object, name: str) -> None:
-        meta = found["metadata"]
-        if wanted.get("uid") not in {None, meta["uid"]}:
-            raise Answer(409, "Conflict", f"{name}: the UID in the precondition ({wanted['uid']}) is not {meta['uid']}")
-        if wanted.get("resourceVersion") not in {None, "", meta["resourceVersion"]}:
-            raise Answer(409, "Conflict", f"{name}: the object has been modified")
-
-    def _list(self, resource: str, namespace: str, query: dict[str, str]) -> Object:
-        start, version = 0, self.version
-        if token := query.get("continue"):
-            start, version = map(int, token.split("@"))
-            if version < self.oldest:
-                raise Answer(410, "Expired", "The provided continue parameter is too old")
-        items = [o for (r, _, _), o in sorted(self._objects.items()) if r == resource and _matches(o, namespace, query)]
-        limit = int(query.get("limit", 0)) or len(items)
-        more = f"{start + limit}@{version}" if start + limit < len(items) else ""
-        return {
-            "kind": "List",
-            "metadata": {"resourceVersion": str(version), "continue": more},
-            "items": items[start : start + limit],
-        }
-
-    async def _watch(
-        self, request: web.Request, resource: str, namespace: str, query: dict[str, str]
-    ) -> web.StreamResponse:
-        since = int(query["resourceVersion"])
-        if since < self.oldest and not self.gone_in_stream:
-            raise Answer(410, "Expired", f"too old resource version: {since} ({self.oldest})")
-        response = web.StreamResponse(headers={"Content-Type": "application/json"})
-        await response.prepare(request)
-        if since < self.oldest:
-            line = {"type": "ERROR", "object": status_object(410, "Expired", f"too old resource version: {since}")}
-            await response.write(json.dumps(line).encode() + b"\n")
-            return response
-        stream = Stream(request, lambda line: line[1] == resource and _matches(line[3], namespace, query))
-        for line in self._log:
-            if line[0] > since:
-                stream.tell(line)
-        self._streams.add(stream)
-        try:
-            await stream.run(response.write)
-        finally:
-            self._streams.discard(stream)
-        return response
-
-
-class Stream:
-    """One open watch."""
-
-    def __init__(self, request: web.Request, wants: Callable[[Line], bool]) -> None:
-        self._request = request
-        self._wants = wants
-        self._lines: asyncio.Queue[Object | bytes | None] = asyncio.Queue()
-        self._thawed = asyncio.Event()
-        self.frozen = False
-
-    def tell(self, line: Line) -> None:
-        """Send one change, if it is for this watch."""
-        if self._wants(line):
-            self.say({"type": line[2], "object": line[3]})
-
-    def say(self, line: Object | bytes) -> None:
-        """Send one line."""
-        self._lines.put_nowait(line)
-
-    def end(self) -> None:
-        """Close the answer in good order."""
-        self._lines.put_nowait(None)
-        self._thawed.set()
-
-    def cut(self) -> None:
-        """Reset the connection."""
-        if self._request.transport is not None:
-            self._request.transport.abort()
-
-    async def run(self, write: Callable[[bytes], Awaitable[None]]) -> None:
-        """Send until the end."""
-        while (line := await self._lines.get()) is not None:
-            if self.frozen:
-                await self._thawed.wait()
-                return
-            await write(line if isinstance(line, bytes) else json.dumps(line).encode() + b"\n")
-
 
 def _parts(path: str) -> tuple[str, str, str, str]:
     """Resource, namespace, name and subresource of a path."""
@@ -381,41 +171,3 @@ def _parts(path: str) -> tuple[str, str, str, str]:
         namespace, parts = parts[1], parts[2:]
     parts += ["", "", ""]
     return parts[0], namespace, parts[1], parts[2]
-
-
-def _matches(obj: Object, namespace: str, query: dict[str, str]) -> bool:
-    labels = obj["metadata"].get("labels", {})
-    wanted = [pair.split("=", 1) for pair in query.get("labelSelector", "").split(",") if pair]
-    inside = not namespace or obj["metadata"].get("namespace", "") == namespace
-    return inside and all(labels.get(key) == value for key, value in wanted)
-
-
-def _set_by(manager: str, value: object) -> list[Object]:
-    """Who set `spec.unschedulable`; an empty record, but a record, when it was removed."""
-    fields = {"f:spec": {"f:unschedulable": {}}} if value else {"f:metadata": {}}
-    return [{"manager": manager, "operation": "Update", "fieldsType": "FieldsV1", "fieldsV1": fields}]
-
-
-def _merged(before: Any, patch: Any, *, strategic: bool) -> Any:
-    """RFC 7386; with `strategic`, lists of conditions are merged by their type."""
-    if not isinstance(patch, dict):
-        return patch
-    after = dict(before) if isinstance(before, dict) else {}
-    for key, value in patch.items():
-        if value is None:
-            after.pop(key, None)
-        elif strategic and key == "conditions":
-            after[key] = _conditions(after.get(key, []), value)
-        else:
-            after[key] = _merged(after.get(key), value, strategic=strategic)
-    return after
-
-
-def _conditions(before: list[Object], patch: list[Object]) -> list[Object]:
-    after = {c["type"]: c for c in before}
-    for condition in patch:
-        if condition.get("$patch") == "delete":
-            after.pop(condition["type"], None)
-        else:
-            after[condition["type"]] = after.get(condition["type"], {}) | condition
-    return list(after.values())

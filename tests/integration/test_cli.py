@@ -15,7 +15,7 @@ import pytest_asyncio
 
 from lockstep.base.clock import now
 from lockstep.cli.exits import Exit
-from tests.fakes.kube import Object
+from tests.fakes.kube_store import Object
 from tests.integration.whole import ME, START, Kube, Site, started, whole
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -19,12 +19,10 @@ from lockstep.kube.lease import Leadership
 from lockstep.kube.resources import PODS
 from lockstep.kube.watch import Watch
 from lockstep.kube.wire import Hold, Pod
-from tests.contract.kube_exam import KubeExam, Site, eventually
+from tests.contract.kube_exam import KubeExam
+from tests.contract.kube_site import Site, eventually
 from tests.integration.control_plane import ControlPlane
-from tests.integration.real_kube import plane as plane  # noqa: PLC0414  a fixture
 from tests.integration.real_kube import settings
-from tests.integration.real_kube import site as site  # noqa: PLC0414  a fixture
-from tests.integration.real_kube import token as token  # noqa: PLC0414  a fixture
 from tests.lab.rest import ApiError
 from tests.unit.kube.following import following
 

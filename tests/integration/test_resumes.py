@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fakes.slurmrestd import Fault
+from tests.fakes.slurm_faults import Fault
 from tests.integration.test_sources import cordon, eventually
 from tests.integration.whole import Site, whole
 

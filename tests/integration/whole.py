@@ -15,7 +15,8 @@ from typing import Any
 from aiohttp import web
 
 from lockstep.base.clock import monotonic
-from tests.fakes.kube import FakeKube, Object
+from tests.fakes.kube import FakeKube
+from tests.fakes.kube_store import Object
 from tests.fakes.slurmrestd import FakeSlurmrestd
 
 ME = "me@example.com"

@@ -8,7 +8,8 @@ import pytest
 
 from lockstep.kube.client import KubeClient
 from lockstep.kube.wire import Hold, Node, Pod
-from tests.fakes.kube import FakeKube, status_object
+from tests.fakes.kube import FakeKube
+from tests.fakes.kube_store import status_object
 from tests.unit.kube.conftest import MakeClient
 from tests.unit.kube.following import following
 

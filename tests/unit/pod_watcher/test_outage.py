@@ -9,7 +9,8 @@ from structlog.testing import capture_logs
 from lockstep.contracts.events import SourceLost
 from lockstep.pod_watcher import handlers
 from lockstep.runtime.settings import LeaseSettings
-from tests.unit.pod_watcher.test_handlers import AT, Kube, Scene
+from tests.unit.pod_watcher.as_read import AT
+from tests.unit.pod_watcher.scene import Kube, Scene
 
 pytestmark = pytest.mark.looptime
 

@@ -19,7 +19,7 @@ from lockstep.slurm_poller.handlers import ClusterPoller
 from lockstep.slurm_poller.news import WITHIN_S, News
 from tests.builders import OURS, a_desired, a_slurm_node, a_view, wrote_drain, wrote_undrain
 from tests.unit.fleet.test_mirror import Feed
-from tests.unit.slurm_poller.test_handlers import POLL, Bus, Slurm
+from tests.unit.slurm_poller.scene import POLL, Bus, Slurm
 
 pytestmark = pytest.mark.looptime
 
