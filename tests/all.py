@@ -26,30 +26,21 @@ LANES = 6
 """How many parts run at a time."""
 BESIDE = 5
 """How nice those are that run beside the lab's tests."""
-ON_LAB = "tests/integration/test_lab.py"
+INTEGRATION = "tests/integration"
+ON_LAB = f"{INTEGRATION}/test_lab.py"
 WITH_KUBERNETES = [
-    f"tests/integration/test_{name}.py" for name in ("chart", "kube_api", "kube_holds", "rights", "compose", "images")
+    f"{INTEGRATION}/kube",
+    *(f"{INTEGRATION}/test_{name}.py" for name in ("chart", "rights", "compose", "images")),
 ]
 """The integration tests that start a control plane, all on the same ports, or build images."""
 THROUGH_NATS = [
-    f"tests/integration/test_{name}.py"
-    for name in (
-        "bus_readers",
-        "bus_publishers",
-        "bus_outages",
-        "bus_streams",
-        "services",
-        "leadership",
-        "embedded_nats",
-        "delivery",
-        "gaps",
-        "queue",
-    )
+    *(f"{INTEGRATION}/{folder}" for folder in ("bus", "services")),
+    *(f"{INTEGRATION}/test_{name}.py" for name in ("delivery", "gaps", "queue")),
 ]
 """Those of what NATS may do to us."""
 BY_COMMANDS = [
-    f"tests/integration/test_{name}.py"
-    for name in ("cli", "requests", "requests_by_command", "history", "events", "asyncapi")
+    f"{INTEGRATION}/requests",
+    *(f"{INTEGRATION}/test_{name}.py" for name in ("cli", "history", "events", "asyncapi")),
 ]
 """Those that run whole processes and commands, which takes processor time more than waiting."""
 CHART = "tests/e2e/chart"
@@ -150,7 +141,7 @@ def parts() -> list[Part]:
         pytest("chart tests", "--timeout=600", "--installed", *not_in_pods, *ON_CHART, lab="chart"),
         pytest("lab tests 1", "--timeout=600", *ON_PROCESSES, *others, lab="one"),
         pytest("lab tests 2", "--timeout=600", *OF_FAULTS, lab="two"),
-        pytest("integration tests 1", "tests/integration", *plain),
+        pytest("integration tests 1", INTEGRATION, *plain),
         pytest("integration tests 2", *BY_COMMANDS),
         pytest("integration tests 3", *THROUGH_NATS),
         pytest("integration tests 4", *WITH_KUBERNETES),

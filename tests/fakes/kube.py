@@ -1,10 +1,9 @@
 """A small Kubernetes API server in the process: lists, watches, patches, and every way in which a watch may fail.
 
-It knows nothing of schemas: `tests/integration/test_kube_api.py` asks the same of a real kube-apiserver. What it keeps
+It knows nothing of schemas: `tests/integration/kube/test_api.py` asks the same of a real kube-apiserver. What it keeps
 is in `kube_store.py`, its watches in `kube_watches.py`; here is who may ask for what, and who answers.
 """
 
-import asyncio
 import json
 from collections import deque
 from pathlib import Path
@@ -15,16 +14,9 @@ from aiohttp import web
 from tests.fakes.kube_store import Answer
 from tests.fakes.kube_watches import WatchedStore
 
-SINGULAR = {
-    "nodes": "Node",
-    "pods": "Pod",
-    "holds": "Hold",
-    "deployments": "Deployment",
-    "leases": "Lease",
-    "events": "Event",
-    "poddisruptionbudgets": "PodDisruptionBudget",
-    "selfsubjectaccessreviews": "SelfSubjectAccessReview",
-}
+RESOURCES = frozenset(
+    {"nodes", "pods", "holds", "deployments", "leases", "events", "poddisruptionbudgets", "selfsubjectaccessreviews"}
+)
 
 
 class FakeKube(WatchedStore):
@@ -44,7 +36,6 @@ class FakeKube(WatchedStore):
         """How many requests were answered 401."""
         self.allowed: set[tuple[str, str]] = set()
         """Verb and resource of what `can_i` allows."""
-        self._grown = asyncio.Condition()
         self._runner: web.AppRunner | None = None
         self.url = ""
 
@@ -128,7 +119,7 @@ class FakeKube(WatchedStore):
         if request.path == "/version":
             return web.json_response({"major": "1", "minor": "36+", "gitVersion": "v1.36.3-fake"})
         resource, namespace, name, subresource = _parts(request.path)
-        if resource not in SINGULAR:
+        if resource not in RESOURCES:
             raise Answer(404, "NotFound", "the server could not find the requested resource")
         body = json.loads(await request.read() or b"null")
         if resource == "selfsubjectaccessreviews":

@@ -1,7 +1,7 @@
 """A slurmrestd that speaks Slurm's JSON, keeps Slurm's rules, and fails on order. It sits the exam of the real one.
 
 async with FakeSlurmrestd(["gpu-1", "gpu-2"]) as slurm:
-    slurm.fail(Fault("POST nodes/", cut=True))
+    slurm.fail(Fault(on="POST nodes/", cut=True))
     client = SlurmRest(Transport(slurm.url, slurm.tokens()), cluster="main")
 
 What it is asked about is in `slurm.py`, how it listens and fails in `slurm_faults.py`.

@@ -40,7 +40,7 @@ from .nats import Nats
 from .processes import Processes
 from .progress import say, step, together
 from .prometheus import Prometheus
-from .rootfs import mounts_below, slurm_rootfs, unmount_below
+from .rootfs import SUITES, mounts_below, slurm_rootfs, unmount_below
 from .slurm import Slurm
 from .workers import Workers
 
@@ -259,7 +259,11 @@ def prepare(shape: Shape) -> None:
 
 
 def build_everything(slurm: str, programs: Sequence[build.Program] = build.NEEDED) -> None:
-    """Fill the cache: Debian packages on the machine, Go programs, Slurm's root file system, images."""
+    """Fill the cache: Debian packages on the machine, Go programs, Slurm's root file systems, images.
+
+    With `ALL` programs it has everything that any test needs from the network: labs apart reach none, and a test that
+    compiled for minutes would run into its time limit.
+    """
     if build.missing():
         minutes = sum(program.minutes for program in build.missing(programs))
         say(f"First run: Kubernetes and more is built once, about {minutes:.0f} minutes on two cores; later 15 s.")
@@ -270,6 +274,9 @@ def build_everything(slurm: str, programs: Sequence[build.Program] = build.NEEDE
     together(partial(build.build_all, programs), partial(slurm_rootfs, slurm), lambda: [image() for image in ours])
     images.pause()
     if programs is build.ALL:
+        for each in SUITES:
+            slurm_rootfs(each)
+        build.compile_module(paths.CHECKOUT / "examples" / "go")
         product.all_images()
         docker.prepare()
 

@@ -1,6 +1,5 @@
 """A fake Slurm of four nodes, and clients of it that do not wait long."""
 
-import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
@@ -12,7 +11,6 @@ from tests.fakes.slurmrestd import FakeSlurmrestd, fake_slurm
 WORDS = "lockstep: ops: swap"
 
 # Keeps pytest-asyncio from making a loop at its first test that nobody closes (Python before 3.12).
-asyncio.set_event_loop(None)
 
 
 @pytest.fixture(name="fake")

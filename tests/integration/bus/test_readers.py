@@ -18,9 +18,7 @@ from lockstep.bus.ordered import CaughtUp, Missed, OrderedReader, Received, Star
 from lockstep.bus.publisher import Publisher
 from lockstep.contracts.events import GapFound
 from lockstep.contracts.subjects import EVENTS, FACTS
-from tests.integration.real_bus import connection as connection  # noqa: PLC0414  a fixture
-from tests.integration.real_bus import event, mirrored, node, replay, stored_events, until
-from tests.integration.real_bus import server as server  # noqa: PLC0414  a fixture
+from tests.integration.bus.real_bus import event, mirrored, node, replay, stored_events, until
 
 
 async def test_a_reader_that_joins_gets_the_newest_fact_of_each_thing(connection: Connection) -> None:

@@ -24,8 +24,7 @@ from lockstep.runtime.process import Alone, Process, Service, leaves
 from lockstep.runtime.recovery import Recovery
 from lockstep.runtime.settings import Settings
 from tests.builders import a_desired, a_job, a_node, a_pod, a_reservation, a_slurm_node, wrote_drain
-from tests.integration.own_services import poller, running
-from tests.integration.own_services import settings as settings  # noqa: PLC0414  a fixture
+from tests.integration.services.own_services import poller, running
 
 
 async def test_a_service_that_returns_ends_the_process_with_an_error(settings: Settings) -> None:

@@ -19,9 +19,7 @@ from lockstep.contracts.facts import StreamHealth
 from lockstep.contracts.subjects import EVENTS, FACTS
 from lockstep.runtime.settings import NatsSettings
 from tests.fakes.nats import connected, nats_server
-from tests.integration.real_bus import connection as connection  # noqa: PLC0414  a fixture
-from tests.integration.real_bus import event, mirrored, node, replay, stored_events, until
-from tests.integration.real_bus import server as server  # noqa: PLC0414  a fixture
+from tests.integration.bus.real_bus import event, mirrored, node, replay, stored_events, until
 
 
 @asynccontextmanager

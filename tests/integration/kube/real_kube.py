@@ -2,24 +2,13 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from lockstep.kube.client import KubeClient
 from lockstep.kube.settings import KubeClientSettings
-from tests.contract.kube_exam import Object, Site
-from tests.integration.control_plane import ControlPlane, control_plane
+from tests.contract.kube_site import Object
+from tests.integration.control_plane import ControlPlane
 from tests.lab.kube import Kube
-
-
-@pytest.fixture(scope="module")
-def plane() -> Iterator[ControlPlane]:
-    """A control plane."""
-    with control_plane() as plane:
-        yield plane
 
 
 class RealYard:
@@ -64,18 +53,3 @@ def settings(plane: ControlPlane, folder: Path, token: Path, **more: Any) -> Kub
     path = folder / f"{token.name}.kubeconfig"
     path.write_text(json.dumps(config))
     return KubeClientSettings(kubeconfig=str(path), **more)
-
-
-@pytest.fixture(scope="module")
-def token(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The token of a service account with just the rights that the client needs."""
-    path = tmp_path_factory.mktemp("exam") / "token"
-    path.write_text(plane.user("exam"))
-    return path
-
-
-@pytest.fixture
-async def site(plane: ControlPlane, token: Path, tmp_path: Path) -> AsyncIterator[Site]:
-    """The real API server."""
-    async with KubeClient(settings(plane, tmp_path, token, page=3)) as kube:
-        yield Site(kube=kube, yard=RealYard(plane.kube), namespace="slurm")

@@ -5,9 +5,6 @@ from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
-import pytest
-import pytest_asyncio
-
 from lockstep.base.errors import Retry
 from lockstep.bus.ask import answers
 from lockstep.bus.connection import Connection, connect
@@ -15,27 +12,7 @@ from lockstep.contracts.events import RequestDone, RequestEvent, RequestRefused
 from lockstep.contracts.hold import HoldSpec, WorkerSelector
 from lockstep.contracts.requests import HoldRequest, Request
 from lockstep.contracts.subjects import REQUESTS
-from tests.fakes.nats import NatsWithUsers, nats_with_users
-from tests.integration.whole import Site, whole
-
-ALLOW = [
-    {"user": "ops", "verbs": ["hold", "release", "cancel-drain"], "clusters": ["main"]},
-    {"user": "lockstep", "verbs": ["hold", "release"], "clusters": ["*"], "override": True},
-]
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module", name="server")
-async def _server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[NatsWithUsers]:
-    async with nats_with_users(tmp_path_factory.mktemp("nats")) as server:
-        yield server
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module", name="site")
-async def _site(server: NatsWithUsers, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Site]:
-    ours = server.of("lockstep")
-    nats = {"url": ours.url, "user": ours.user, "password_file": ours.password_file}
-    async with whole(tmp_path_factory.mktemp("site"), nats=nats, requests={"allow": ALLOW}) as site:
-        yield site
+from tests.fakes.nats import NatsWithUsers
 
 
 @asynccontextmanager

@@ -9,11 +9,8 @@ import json
 import pytest
 
 from lockstep.kube import keys
-from tests.contract.kube_exam import Object, Site
+from tests.contract.kube_site import Object, Site
 from tests.integration.control_plane import ControlPlane
-from tests.integration.real_kube import plane as plane  # noqa: PLC0414  a fixture
-from tests.integration.real_kube import site as site  # noqa: PLC0414  a fixture
-from tests.integration.real_kube import token as token  # noqa: PLC0414  a fixture
 
 pytestmark = pytest.mark.timeout(1200)
 

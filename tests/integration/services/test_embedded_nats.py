@@ -14,8 +14,7 @@ from lockstep.runtime.ports import Ports
 from lockstep.runtime.process import Process
 from lockstep.runtime.settings import Settings
 from tests.fakes.nats import connected
-from tests.integration.own_services import node, poller, running
-from tests.integration.own_services import settings as settings  # noqa: PLC0414  a fixture
+from tests.integration.services.own_services import node, poller, running
 
 
 async def test_a_standalone_survives_the_death_of_its_nats_server(settings: Settings) -> None:

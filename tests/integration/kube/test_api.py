@@ -22,7 +22,7 @@ from lockstep.kube.wire import Hold, Pod
 from tests.contract.kube_exam import KubeExam
 from tests.contract.kube_site import Site, eventually
 from tests.integration.control_plane import ControlPlane
-from tests.integration.real_kube import settings
+from tests.integration.kube.real_kube import settings
 from tests.lab.rest import ApiError
 from tests.unit.kube.following import following
 

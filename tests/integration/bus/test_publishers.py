@@ -15,9 +15,7 @@ from lockstep.bus.streams import stream_state
 from lockstep.contracts.subjects import FACTS, fact_subject
 from lockstep.fleet.facts import key_of
 from lockstep.runtime.tracing import Step, sending, steps
-from tests.integration.real_bus import connection as connection  # noqa: PLC0414  a fixture
-from tests.integration.real_bus import event, mirrored, node, replay
-from tests.integration.real_bus import server as server  # noqa: PLC0414  a fixture
+from tests.integration.bus.real_bus import event, mirrored, node, replay
 from tests.spans import header_of, is_child, kept_spans
 
 

@@ -5,9 +5,6 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
 from datetime import UTC, datetime
-from pathlib import Path
-
-import pytest
 
 from lockstep.bus.connection import Connection
 from lockstep.bus.events import EventSeen, subscribe_events
@@ -17,21 +14,6 @@ from lockstep.contracts.events import GapFound
 from lockstep.contracts.facts import Fact, SlurmNode
 from lockstep.contracts.subjects import FACTS
 from lockstep.fleet.mirror import Mirror
-from tests.fakes.nats import NatsServer, connected, nats_server
-
-
-@pytest.fixture
-async def server(tmp_path: Path) -> AsyncIterator[NatsServer]:
-    """A running server."""
-    async with nats_server(tmp_path / "nats") as running:
-        yield running
-
-
-@pytest.fixture
-async def connection(server: NatsServer) -> AsyncIterator[Connection]:
-    """A watched connection to it."""
-    async with connected(server.address) as one:
-        yield one
 
 
 def node(number: int, base: str = "IDLE", *, epoch: int = 0, comment: str = "") -> SlurmNode:

@@ -22,8 +22,7 @@ from lockstep.runtime.ports import Ports
 from lockstep.runtime.process import Process
 from lockstep.runtime.settings import Settings
 from tests.fakes.nats import SmallDiskNats, small_disk
-from tests.integration.own_services import poller, running
-from tests.integration.own_services import settings as settings  # noqa: PLC0414  a fixture
+from tests.integration.services.own_services import poller, running
 
 NODE = SlurmNode(cluster="main", name="gpu-1", base="IDLE")
 

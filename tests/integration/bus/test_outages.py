@@ -13,9 +13,7 @@ from lockstep.bus.publisher import Publisher
 from lockstep.contracts.events import GapFound
 from lockstep.contracts.subjects import FACTS
 from tests.fakes.nats import NatsServer, TcpProxy, connected
-from tests.integration.real_bus import connection as connection  # noqa: PLC0414  a fixture
-from tests.integration.real_bus import event, mirrored, node, replay, stored_events, until
-from tests.integration.real_bus import server as server  # noqa: PLC0414  a fixture
+from tests.integration.bus.real_bus import event, mirrored, node, replay, stored_events, until
 
 
 async def test_each_message_survives_twenty_kills_of_the_server(server: NatsServer, connection: Connection) -> None:

@@ -13,9 +13,7 @@ from lockstep.bus.envelope import MSG_ID
 from lockstep.contracts.events import RequestAccepted, RequestDone, RequestEvent, RequestProgressed, RequestRefused
 from lockstep.contracts.requests import CancelDrainRequest, ReleaseRequest, Request
 from tests.fakes.nats import NatsWithUsers
-from tests.integration.requesting import _server as _server  # noqa: PLC0414  a fixture
-from tests.integration.requesting import _site as _site  # noqa: PLC0414  a fixture
-from tests.integration.requesting import a_hold, empty, said, told, user
+from tests.integration.requests.requesting import a_hold, empty, said, told, user
 from tests.integration.whole import Site
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -17,8 +17,7 @@ from lockstep.runtime.ports import Leadership, Ports
 from lockstep.runtime.process import Alone, Process, Service
 from lockstep.runtime.settings import HealthSettings, Settings
 from tests.builders import a_slurm_node
-from tests.integration.own_services import node, poller, running
-from tests.integration.own_services import settings as settings  # noqa: PLC0414  a fixture
+from tests.integration.services.own_services import node, poller, running
 
 
 class Elected(Alone):
