@@ -58,7 +58,7 @@ async def read(one: Client, subject: str, **config: Any) -> list[Any]:
     reading = await one.jetstream().subscribe(subject, stream="LOCKSTEP_EVENTS", ordered_consumer=True, config=consumer)
     found, left = [], 1
     while left:
-        message = await reading.next_msg(timeout=10)
+        message = await reading.next_msg(timeout=30)
         found.append(message)
         left = message.metadata.num_pending
     return found
@@ -101,7 +101,7 @@ async def test_each_filter_of_the_page_gives_what_it_says(server: NatsWithUsers)
 async def seen(one: Client, stream: str, subject: str) -> set[str]:
     """The subjects in a stream that match, by the server's own count."""
     answer = await one.request(
-        f"$JS.API.STREAM.INFO.{stream}", json.dumps({"subjects_filter": subject}).encode(), timeout=5
+        f"$JS.API.STREAM.INFO.{stream}", json.dumps({"subjects_filter": subject}).encode(), timeout=30
     )
     return set(json.loads(answer.data)["state"].get("subjects") or {})
 
@@ -124,7 +124,7 @@ async def test_a_reader_reads_goes_back_and_changes_nothing(server: NatsWithUser
         live = await guest.subscribe("lockstep.event.>")
         await guest.flush()
         await lockstep.publish("lockstep.event.drain.drained.v1.main.gpu-9", b"{}")
-        assert (await live.next_msg(timeout=5)).subject == "lockstep.event.drain.drained.v1.main.gpu-9"
+        assert (await live.next_msg(timeout=30)).subject == "lockstep.event.drain.drained.v1.main.gpu-9"
 
         for subject in (
             "lockstep.event.x",

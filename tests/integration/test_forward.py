@@ -257,7 +257,7 @@ async def test_what_is_refused_is_a_dead_letter_that_a_person_can_send_again(
     await publish(connection, ("gpu-1", "1"), ("gpu-1", "2"))
     async with forwarding(settings()):
         await eventually(lambda: receiver.bodies or len(receiver.answers) == 0)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while len(letters := await dead.all()) < 2:
                 await asyncio.sleep(0.05)
         assert [(letter.reader, letter.why) for letter in letters] == [

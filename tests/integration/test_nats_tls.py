@@ -78,7 +78,7 @@ class Opening:
 
     async def opened(self) -> Connection:
         """The connection, at last."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             return await self.task
 
 

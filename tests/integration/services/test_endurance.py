@@ -88,7 +88,7 @@ async def test_the_mirror_and_the_keeper_of_the_streams_give_signs_of_life(setti
     """Also while NATS is away: then the process is not ready, and lives."""
     health = Beats()
     async with running(Process(settings, "x", health, 0), poller(idle)):
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while not {"mirror", "streams"} <= set(health.beats):
                 await asyncio.sleep(0.05)
         pid = int((settings.data_path / "nats.pid").read_text())

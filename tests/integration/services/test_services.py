@@ -80,7 +80,7 @@ async def test_the_end_of_any_long_lived_task_ends_the_process(
 
     monkeypatch.setattr(owner, method, ends)
     with pytest.raises(ExceptionGroup) as caught:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             await Process(settings, "x", Health(), 3).run([poller(run)], embedded=True)
     assert ("a bug" if error else "ended by itself") in str(leaves(caught.value)[0])
 
@@ -113,7 +113,7 @@ async def test_workers_of_a_cluster_that_left_the_settings_are_forgotten(setting
 
     async def told(process: Process, tell: Sequence[Fact], count: int) -> list[Fact]:
         mirrors.clear()
-        async with running(process, *all_services(tell)), asyncio.timeout(10):
+        async with running(process, *all_services(tell)), asyncio.timeout(30):
             while len(mirrors) < 4 or len(mirrors["kube"].table) != count:
                 await asyncio.sleep(0.01)
             return mirrors["kube"].table.all()

@@ -150,7 +150,7 @@ async def test_a_server_that_asks_for_a_sign_of_life_meanwhile_gets_one() -> Non
         connection = await connect(url, name="service")
         assert connection.client.is_connected
         assert b"PONG\r\n" in slow.heard
-        await connection.client.flush(timeout=5)
+        await connection.client.flush(timeout=30)
         await connection.close()
 
 

@@ -168,7 +168,7 @@ class Scene:
 
 async def eventually(true: Callable[[], object]) -> None:
     """Waits until it is so."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while not true():
             await asyncio.sleep(0.001)
 
