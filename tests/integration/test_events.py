@@ -81,7 +81,7 @@ async def test_a_condition_holds_and_its_end_frees(site: Site) -> None:
     for status in ("True", "False"):
         shown = [{"type": "Ready", "status": "True"}, {"type": "DiskPressure", "status": status, "reason": "Full"}]
         site.kube.put("nodes", "host-3", status={"conditions": shown, "nodeInfo": {"bootID": "b"}})
-        chains = await told(site, "worker.drain-set" if status == "True" else "worker.drain-lifted")
+        chains = await told(site, "drain.drained" if status == "True" else "worker.drain-lifted")
 
     chains.check_order()
     events = chains.about("gpu-3", "host-3")
