@@ -21,6 +21,8 @@ DATA = {"26.05": "v0.0.45", "24.11": "v0.0.42"}
 OURS = "lockstep: "
 UNREADABLE = (OSError, http.client.HTTPException, ApiError, SlurmError, msgspec.DecodeError)
 EVERY_S = 0.1
+BOTH_EVERY_S = 0.2
+"""Between two looks of a guard at both systems: what it must find there lasts for longer than a second."""
 
 
 @dataclass(frozen=True)
@@ -199,8 +201,8 @@ class Guard:
     def watching(self) -> Iterator["Guard"]:
         """Looks until the end of the block; then fails with what was found."""
         self._uids = {worker: shown.uid for worker, shown in Sight(self._site).look().items()}
-        looks = (self._look_at_slurm, self._look_at_both)
-        threads = [threading.Thread(target=self._repeat, args=(look, Sight(self._site))) for look in looks]
+        looks = ((self._look_at_slurm, EVERY_S), (self._look_at_both, BOTH_EVERY_S))
+        threads = [threading.Thread(target=self._repeat, args=(*look, Sight(self._site))) for look in looks]
         for thread in threads:
             thread.start()
         try:
@@ -222,8 +224,8 @@ class Guard:
         """These need no longer be drained."""
         self._stays -= frozenset(workers)
 
-    def _repeat(self, look: Callable[[Sight], None], sight: Sight) -> None:
-        while not self._ended.wait(EVERY_S):
+    def _repeat(self, look: Callable[[Sight], None], every_s: float, sight: Sight) -> None:
+        while not self._ended.wait(every_s):
             try:
                 look(sight)
             except UNREADABLE:

@@ -121,7 +121,7 @@ class Site:
         return {item["name"]: item for item in answer["items"]}
 
     async def until(self, name: str, **wanted: Any) -> dict[str, Any]:
-        """Waits until a worker is seen like this. Looks for half of the time: the command takes from the services."""
+        """Waits until a worker is seen like this. Looks a third of the time: the command takes from the services."""
         end = monotonic() + 20
         while True:
             began = monotonic()
@@ -129,7 +129,7 @@ class Site:
             if all(seen[key] == value for key, value in wanted.items()):
                 return seen
             assert monotonic() < end, json.dumps(seen)
-            await asyncio.sleep(monotonic() - began)
+            await asyncio.sleep(2 * (monotonic() - began))
 
 
 async def started(
