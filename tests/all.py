@@ -33,10 +33,7 @@ WITH_KUBERNETES = [
     *(f"{INTEGRATION}/test_{name}.py" for name in ("chart", "rights", "compose", "images")),
 ]
 """The integration tests that start a control plane, all on the same ports, or build images."""
-THROUGH_NATS = [
-    *(f"{INTEGRATION}/{folder}" for folder in ("bus", "services")),
-    *(f"{INTEGRATION}/test_{name}.py" for name in ("delivery", "gaps", "queue")),
-]
+THROUGH_NATS = [f"{INTEGRATION}/{name}" for name in ("bus", "services", "test_gaps.py")]
 """Those of what NATS may do to us."""
 BY_COMMANDS = [
     f"{INTEGRATION}/requests",

@@ -15,8 +15,6 @@ from lockstep.slurm import hostlist, reasons, states
 
 _ORDER = {each: i for i, each in enumerate(HoldClass)}
 _NOBODY = "unknown"
-NO_REASON = "no reason given"
-"""What is said of somebody's state in Slurm that bears no words, or only ours."""
 MAX_DEADLINE_S = 366 * 24 * 3600
 """A longer deadline is a slip."""
 
@@ -215,7 +213,7 @@ def _from_slurm(worker: Worker, now: datetime) -> Iterator[HoldView]:
             id=f"slurm/{slurm.name}",
             hold_class=HoldClass.SLURM,
             owner="slurm" if ours else one_line(slurm.reason_by, limit=64) or "slurm",
-            reason=_theirs(slurm.reason, limit=MAX_REASON) or NO_REASON,
+            reason=_theirs(slurm.reason, limit=MAX_REASON) or "no reason given",
             since=None if ours else slurm.reason_at,
         )
     for reservation in worker.reservations:
@@ -250,8 +248,10 @@ def _is_down_behind_ours(slurm: SlurmNode) -> bool:
     She gave none, or they met a write of ours in flight. Slurm's own DOWN does not respond, or lifts itself when the
     slurmd registers (`ReturnToService` 2); where it does not, it waits for somebody's resume as well.
     """
-    down = states.phase_of(slurm.base, slurm.flags) is states.NodePhase.DOWN and states.is_down(slurm.base, slurm.flags)
-    return down and states.is_responding(slurm.base, slurm.flags) and reasons.is_ours(slurm.reason)
+    if not (reasons.is_ours(slurm.reason) and states.is_down(slurm.base, slurm.flags)):
+        return False
+    settled = states.phase_of(slurm.base, slurm.flags) is states.NodePhase.DOWN
+    return settled and states.is_responding(slurm.base, slurm.flags)
 
 
 def _theirs(reason: str, *, limit: int) -> str:

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import pytest
 
@@ -16,18 +15,11 @@ from lockstep.bus.keeper import StreamKeeper
 from lockstep.bus.publisher import Publisher
 from lockstep.bus.queue import Delivered, Queue
 from lockstep.contracts.subjects import DEAD, REPLAY_OF, REQUESTS, replay_subject
-from tests.fakes.nats import NatsServer, connected, nats_server
+from tests.fakes.nats import NatsServer, connected
 
 ASKED = "lockstep.request.hold.v1.ops.main"
 QUICK = (0.1, 0.2)
 """Three tries within half a second."""
-
-
-@pytest.fixture
-async def server(tmp_path: Path) -> AsyncIterator[NatsServer]:
-    """A running server."""
-    async with nats_server(tmp_path / "nats") as running:
-        yield running
 
 
 @pytest.fixture

@@ -6,12 +6,8 @@ import signal
 import statistics
 import sys
 import time
-from collections.abc import AsyncIterator
 from contextlib import aclosing, suppress
 from datetime import UTC, datetime
-from pathlib import Path
-
-import pytest
 
 from lockstep.base.errors import Retry
 from lockstep.bus.connection import Connection
@@ -22,23 +18,9 @@ from lockstep.bus.streams import stream_state
 from lockstep.contracts.common import WorkerRef
 from lockstep.contracts.events import DrainSet, Event, SlurmStateChanged
 from lockstep.contracts.subjects import EVENTS
-from tests.fakes.nats import NatsServer, TcpProxy, connected, nats_server
+from tests.fakes.nats import NatsServer, TcpProxy, connected
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
-
-
-@pytest.fixture
-async def server(tmp_path: Path) -> AsyncIterator[NatsServer]:
-    """A running server."""
-    async with nats_server(tmp_path / "nats") as running:
-        yield running
-
-
-@pytest.fixture
-async def connection(server: NatsServer) -> AsyncIterator[Connection]:
-    """A watched connection to it."""
-    async with connected(server.address) as one:
-        yield one
 
 
 def an_event(worker: int, number: int, after: str = "DOWN") -> Event:
