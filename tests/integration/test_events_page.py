@@ -124,6 +124,7 @@ async def test_a_reader_reads_goes_back_and_changes_nothing(server: NatsWithUser
         live = await guest.subscribe("lockstep.event.>")
         await guest.flush()
         await lockstep.publish("lockstep.event.drain.drained.v1.main.gpu-9", b"{}")
+        await lockstep.flush()
         assert (await live.next_msg(timeout=30)).subject == "lockstep.event.drain.drained.v1.main.gpu-9"
 
         for subject in (
