@@ -10,6 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
+from nats.aio.client import Client
+
 from lockstep.bus.connection import Connection, connect
 from lockstep.bus.streams import ensure
 from lockstep.contracts.permissions import WRITES
@@ -114,6 +116,16 @@ async def connected(
         finally:
             watch.cancel()
             await connection.close()
+
+
+async def handled(client: Client) -> None:
+    """Waits until the server has handled all that the client wrote before; what it refuses has been told by then.
+
+    `Client.flush` alone (nats-py 2.16) does not: its PING goes past what waits in the client's buffer.
+    """
+    while client.pending_data_size:
+        await asyncio.sleep(0.001)
+    await client.flush()
 
 
 class TcpProxy:

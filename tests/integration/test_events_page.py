@@ -18,7 +18,7 @@ from nats.js.api import ConsumerConfig, DeliverPolicy
 from lockstep.bus.connection import connect
 from lockstep.bus.events import EventSeen, subscribe_events
 from lockstep.bus.ordered import CaughtUp
-from tests.fakes.nats import NatsWithUsers, connected, nats_with_users
+from tests.fakes.nats import NatsWithUsers, connected, handled, nats_with_users
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs/events.md").read_text("utf-8")
@@ -122,9 +122,8 @@ async def test_a_reader_reads_goes_back_and_changes_nothing(server: NatsWithUser
         assert [m.metadata.sequence.stream for m in rest] == sequences[20:]
 
         live = await guest.subscribe("lockstep.event.>")
-        await guest.flush()
+        await handled(guest)
         await lockstep.publish("lockstep.event.drain.drained.v1.main.gpu-9", b"{}")
-        await lockstep.flush()
         assert (await live.next_msg(timeout=30)).subject == "lockstep.event.drain.drained.v1.main.gpu-9"
 
         for subject in (
@@ -134,8 +133,7 @@ async def test_a_reader_reads_goes_back_and_changes_nothing(server: NatsWithUser
         ):
             await guest.publish(subject, b"{}")
         await guest.subscribe("lockstep.request.>")
-        await guest.flush()
-        await asyncio.sleep(0.1)
+        await handled(guest)
     assert len(refused) == 4, refused
 
 
@@ -183,8 +181,7 @@ async def test_a_requester_asks_under_its_own_name_and_no_other(server: NatsWith
         stored = await ops.jetstream().publish(own, b"{}", headers={"Nats-Msg-Id": "r-1"})
         again = await ops.jetstream().publish(own, b"{}", headers={"Nats-Msg-Id": "r-1"})
         await ops.publish(others, b"{}")
-        await ops.flush()
-        await asyncio.sleep(0.1)
+        await handled(ops)
 
     assert (stored.stream, again.duplicate) == ("LOCKSTEP_REQUESTS", True)
     assert len(refused) == 1

@@ -28,7 +28,7 @@ from lockstep.runtime.health import Health
 from lockstep.runtime.process import Process
 from lockstep.runtime.settings import ForwardSettings, RequestRight, RequestSettings
 from lockstep.slurm_poller.main import SERVICE as SLURM_POLLER
-from tests.fakes.nats import NatsWithUsers, nats_with_users
+from tests.fakes.nats import NatsWithUsers, handled, nats_with_users
 from tests.integration.test_forward import Receiver
 from tests.integration.test_gaps import Fleet, a_fleet, eventually, much_happens
 
@@ -158,8 +158,7 @@ async def refused(server: NatsWithUsers, user: str, subjects: list[str], subscri
         await client.publish(subject, b"")
     for subject in subscriptions:
         await client.subscribe(subject)
-    await client.flush()
-    await asyncio.sleep(0.1)
+    await handled(client)
     await client.close()
     told = {found for error in errors for found in re.findall(r'violation for \w+ to "([^"]+)"', error.lower())}
     return {subject for subject in (*subjects, *subscriptions) if subject.lower() in told}

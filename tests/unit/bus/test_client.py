@@ -13,6 +13,7 @@ import pytest
 from lockstep.bus import client
 from lockstep.bus.client import PatientClient, Secrets
 from lockstep.bus.connection import connect
+from tests.fakes.nats import handled
 
 JWT = "eyJ0eXAiOiJKV1QifQ.e30.c2ln"
 SEED = "SUACSSL3UAHUDXKFSNVUZRF5UHPMWZ6BFDTJ7M6USDXIEDNPPQYYYCU3VY"
@@ -162,3 +163,15 @@ async def test_a_server_that_says_nothing_is_tried_again_soon(monkeypatch: pytes
         with pytest.raises(TimeoutError):
             await patient.connect([url], **patient.options_of(), allow_reconnect=False)
         assert patient.options["connect_timeout"] == 0.05
+
+
+async def test_what_was_subscribed_before_is_at_the_server_before_the_ping() -> None:
+    """Tests that publish elsewhere next rely on it; the library's own flush overtakes what was just written."""
+    server = SlowServer(takes_s=0)
+    async with server.serving() as url, asyncio.timeout(20):
+        connection = await connect(url, name="test")
+        server.heard.clear()
+        await connection.client.subscribe("lockstep.event.>")
+        await handled(connection.client)
+        assert server.heard == [b"SUB lockstep.event.>  1\r\n", b"PING\r\n"]
+        await connection.close()
