@@ -103,8 +103,13 @@ async def test_dead_letters_are_listed_shown_and_sent_again(site: Site, server: 
     assert "SUBJECT" in (await site.run("dead", "list", **env)).out
 
 
-async def test_doctor_asks_for_the_rights_that_requests_need(site: Site) -> None:
+async def test_doctor_asks_for_the_rights_that_requests_need(site: Site, server: NatsWithUsers) -> None:
     """Where the settings let somebody ask; the verb that only the policy knows is one. Dead letters are told."""
+    hold = a_hold("dead-2", "gpu-98")
+    async with user(server, "lockstep") as service:
+        body = msgspec.json.encode(hold)
+        subject = request_subject(hold, "ops")
+        await DeadLetters(service).bury("drain", subject, {MSG_ID: "d2"}, body, why="a bug", attempts=5, origin=99)
     found = json.loads((await site.run("doctor", "-o", "json", code=Exit.NO)).out)["items"]
     lacks = [check["found"] for check in found if check["area"] == "rights" and "for requests" in check["found"]]
     assert len(lacks) == 1
